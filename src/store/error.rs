@@ -11,7 +11,7 @@ pub enum StoreErrorKind {
     Missing,
     /// It has no tables of smsq yet.
     NoTables,
-    /// It has the tables of an older smsq, and nothing may be written.
+    /// It has the tables of an earlier revision, with which no version was released.
     Older,
     /// The folder of the file does not exist.
     NoFolder,
@@ -89,6 +89,7 @@ impl StoreError {
             StoreErrorKind::Url
                 | StoreErrorKind::NoFolder
                 | StoreErrorKind::Unrecognized
+                | StoreErrorKind::Older
                 | StoreErrorKind::Newer
                 | StoreErrorKind::Denied
                 | StoreErrorKind::NoDatabase
@@ -118,7 +119,9 @@ impl StoreError {
         let is_server = self.database.contains("://");
         let hint = match self.kind {
             Kind::NoTables => "`smsq import` creates them; or is `--database` wrong?",
-            Kind::Older => "`smsq import` and `smsq send` bring them up to date",
+            Kind::Older => {
+                "finish with the smsq that wrote it, or set `--database` to a new database"
+            }
             Kind::Unavailable if is_server => {
                 "check that the server is running, and its host and port"
             }

@@ -217,7 +217,7 @@ impl Store {
         Self::open_for(url.expose_secret(), access, mode).await
     }
 
-    /// Connects and brings the tables up to date.
+    /// Connects, and creates the tables if they are missing and `access` allows it.
     #[boxed]
     pub async fn open(url: &str, access: Access) -> Result<Self, StoreError> {
         Self::open_for(url, access, Mode::Real).await
@@ -230,6 +230,14 @@ impl Store {
         access: Access,
         created_for: Mode,
     ) -> Result<Self, StoreError> {
+        let mut store = Self::at(url, access, created_for)?;
+        store.refuse_pooler().await?;
+        store.mode = store.migrate(access, created_for).await?;
+        Ok(store)
+    }
+
+    /// A database whose tables were not looked at.
+    fn at(url: &str, access: Access, mode: Mode) -> Result<Self, StoreError> {
         let Some((scheme, path)) = url.split_once(':') else {
             // The value may be a password in the wrong place.
             let reason = "invalid database URL: write a file as `sqlite://smsq.db`";
@@ -251,17 +259,14 @@ impl Store {
             server.is_only_read = access == Access::Read;
             Location::Server(server)
         };
-        let mut store = Self {
+        Ok(Self {
             pool: Arc::new(Pool::new(location)),
-            mode: created_for,
+            mode,
             cursors: Arc::default(),
             limit: None,
             skip_dead: None,
             subscriptions: Arc::default(),
-        };
-        store.refuse_pooler().await?;
-        store.mode = store.migrate(access, created_for).await?;
-        Ok(store)
+        })
     }
 
     /// The same database for callers that cannot wait: each query and each transaction fails after `limit`, including

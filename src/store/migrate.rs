@@ -1,13 +1,15 @@
-//! Creates the tables or brings them up to date. Tables of another program or of a newer smsq are an error.
+//! Creates the tables. Tables of another program, of an earlier revision and of a newer smsq are an error.
+//!
+//! One process at a time looks at the history, creates what is missing and records it. It holds a lock of the engine for
+//! this: SQLite's write lock, an advisory lock of PostgreSQL, a named lock of MySQL; in a Galera cluster, whose nodes
+//! have no common lock, a row of the history. Tables that are up to date need none.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use smsq_process::boxed;
 
 use super::connection::prelude::*;
-use super::connection::{
-    Connection, DatabaseError, Dialect, NewRows, Purpose, QueryResult, run_inline,
-};
+use super::connection::{Connection, Dialect, NewRows, QueryResult, querying, transaction};
 use super::error::{StoreError, StoreErrorKind};
 use super::tables::mode::Mode;
 use super::tables::schema::database_mode;
@@ -16,52 +18,15 @@ use super::{Access, Store};
 /// A version, and the SQL that creates it from the version before.
 type Migration = (&'static str, &'static str);
 
-/// The version that says what the database is for.
-const MODE: &str = "0024";
-/// Makes an unused database one for practice, in the transaction of that version.
-const PRACTISE: &str = "UPDATE database_mode SET is_practice = TRUE WHERE id = 1;";
-/// How many campaigns and messages the database has; what was used for real messages never becomes practice.
-const USED: &str = "(SELECT (SELECT count(*) FROM campaign WHERE id > 1) + (SELECT count(*) FROM sms) \
-     + (SELECT count(*) FROM sms_sent) + (SELECT count(*) FROM sms_failed))";
-
 macro_rules! migrations {
-    ($engine:literal) => {{
-        macro_rules! sql {
-            ($file:literal) => {
-                include_str!(concat!("../../migrations/", $engine, "/", $file))
-            };
-        }
-        const MIGRATIONS: &[Migration] = &[
-            ("0001", sql!("0001_queue.sql")),
-            ("0002", sql!("0002_send_window.sql")),
-            ("0003", sql!("0003_purged.sql")),
-            ("0004", sql!("0004_receipts.sql")),
-            ("0005", sql!("0005_serve.sql")),
-            ("0006", sql!("0006_intake.sql")),
-            ("0007", sql!("0007_doubt.sql")),
-            ("0008", sql!("0008_unknown.sql")),
-            ("0009", sql!("0009_receipt_key.sql")),
-            ("0010", sql!("0010_posted_by.sql")),
-            ("0011", sql!("0011_doubt_span.sql")),
-            ("0012", sql!("0012_receipt_inbox.sql")),
-            ("0013", sql!("0013_receipt_writes.sql")),
-            ("0014", sql!("0014_lanes.sql")),
-            ("0015", sql!("0015_failover.sql")),
-            ("0016", sql!("0016_dead.sql")),
-            ("0017", sql!("0017_budgets.sql")),
-            ("0018", sql!("0018_approval.sql")),
-            ("0019", sql!("0019_hooks.sql")),
-            ("0020", sql!("0020_schedule.sql")),
-            ("0021", sql!("0021_reference.sql")),
-            ("0022", sql!("0022_commits.sql")),
-            ("0023", sql!("0023_budget_count.sql")),
-            (MODE, sql!("0024_practice.sql")),
-            ("0025", sql!("0025_approvals.sql")),
-            ("0026", sql!("0026_asked_runs.sql")),
-        ];
-        MIGRATIONS
-    }};
+    ($engine:literal, $($version:literal),+) => {
+        &[$(($version, include_str!(concat!("../../migrations/", $engine, "/", $version, ".sql")))),+]
+    };
 }
+
+const SQLITE: &[Migration] = migrations!("sqlite", "0001_tables");
+const POSTGRES: &[Migration] = migrations!("postgres", "0001_tables");
+const MYSQL: &[Migration] = migrations!("mysql", "0001_tables");
 
 /// The same table as that of the `diesel` command.
 const CREATE_HISTORY: &str = "CREATE TABLE IF NOT EXISTS __diesel_schema_migrations (
@@ -69,9 +34,22 @@ const CREATE_HISTORY: &str = "CREATE TABLE IF NOT EXISTS __diesel_schema_migrati
     run_on TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP
 )";
 
-/// Two processes may create the same tables at once; then one of them tries again.
-const ATTEMPTS: u32 = 100;
+/// How long a process waits for another one that creates the tables.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The pause between two looks at the lock of another node.
 const PAUSE: Duration = Duration::from_millis(250);
+
+/// The number of PostgreSQL's advisory lock in the database, "smsq" in ASCII.
+const LOCK_NUMBER: u32 = u32::from_be_bytes(*b"smsq");
+/// The name of MySQL's lock. Its server has one name for all databases, of at most 64 characters.
+const LOCK_NAME: &str = "concat('smsq ', sha1(lower(database())))";
+/// The row of the history that is the lock of a cluster. Its process is gone if it is older than a minute.
+const LOCK_VERSION: &str = "creating";
+const INSERT_LOCK: &str =
+    "INSERT IGNORE INTO __diesel_schema_migrations (version) VALUES ('creating')";
+const TAKE_OVER_LOCK: &str = "UPDATE __diesel_schema_migrations SET run_on = CURRENT_TIMESTAMP \
+    WHERE version = 'creating' AND run_on < CURRENT_TIMESTAMP - INTERVAL 60 SECOND";
+const DELETE_LOCK: &str = "DELETE FROM __diesel_schema_migrations WHERE version = 'creating'";
 
 diesel::table! {
     __diesel_schema_migrations (version) {
@@ -80,103 +58,192 @@ diesel::table! {
 }
 use __diesel_schema_migrations as history;
 
-enum Migrated {
-    UpToDate(Mode),
-    Refused(StoreErrorKind, String),
+/// The tables of a database.
+enum FoundTables {
+    /// They are up to date.
+    Current(Mode),
+    Missing,
+    Refused(Refusal),
+}
+
+/// Why this program must not use a database.
+struct Refusal {
+    kind: StoreErrorKind,
+    reason: String,
+}
+
+impl Refusal {
+    fn new(kind: StoreErrorKind, reason: impl Into<String>) -> Self {
+        Self { kind, reason: reason.into() }
+    }
+
+    fn no_tables() -> Self {
+        Self::new(StoreErrorKind::NoTables, "has no tables of smsq yet")
+    }
+
+    /// Of tables with these versions.
+    fn of(applied: &[String]) -> Option<Self> {
+        // The versions of the earlier revisions were numbers without a name.
+        if applied.iter().any(|version| matches!(version.parse::<u32>(), Ok(1..=26))) {
+            let reason =
+                "has tables of an earlier revision of smsq, with which no version was released";
+            return Some(Self::new(StoreErrorKind::Older, reason));
+        }
+        // They are the same on every engine.
+        let is_known = |version: &String| SQLITE.iter().any(|(known, _)| known == version);
+        let newer = applied.iter().find(|version| !is_known(version))?;
+        let reason = format!("was written by a newer smsq (schema {newer})");
+        Some(Self::new(StoreErrorKind::Newer, reason))
+    }
+
+    fn into_error(self, store: &Store) -> StoreError {
+        StoreError::new(store.location(), self.kind, self.reason)
+    }
 }
 
 impl Store {
-    /// Brings the tables up to date as far as `access` allows, and returns what the database is for.
+    /// Creates the tables if they are missing and `access` allows it; returns what the database is for. A database whose
+    /// tables are created is for `created_for`.
     pub(super) async fn migrate(
         &self,
         access: Access,
         created_for: Mode,
     ) -> Result<Mode, StoreError> {
-        let mut attempt = 1;
-        loop {
-            match self.try_migrate(access, created_for).await {
-                Ok(mode) => return Ok(mode),
-                Err((_, true)) if attempt < ATTEMPTS => {}
-                Err((error, _)) => return Err(error),
+        self.migrate_within(PATIENCE, access, created_for).await
+    }
+
+    async fn migrate_within(
+        &self,
+        patience: Duration,
+        access: Access,
+        created_for: Mode,
+    ) -> Result<Mode, StoreError> {
+        let mode = match querying!(self, Write, |connection| look(connection, access))? {
+            FoundTables::Current(mode) => Ok(mode),
+            FoundTables::Missing => self.create(patience, access, created_for).await?,
+            FoundTables::Refused(refusal) => Err(refusal),
+        };
+        let mode = mode.map_err(|refusal| refusal.into_error(self))?;
+        if self.dialect() == Dialect::Sqlite && access != Access::Read {
+            // The mode is stored in the file, so it is set only after the tables are checked.
+            querying!(self, Write, |connection| connection.run("PRAGMA journal_mode = WAL"))?;
+        }
+        Ok(mode)
+    }
+
+    /// Creates the tables under the lock of the engine, unless another process has created them.
+    async fn create(
+        &self,
+        patience: Duration,
+        access: Access,
+        created_for: Mode,
+    ) -> Result<Result<Mode, Refusal>, StoreError> {
+        match self.dialect() {
+            // The transaction is the lock.
+            Dialect::Sqlite => {
+                transaction!(self, |connection| create(connection, access, created_for))
             }
-            attempt += 1;
-            tokio::time::sleep(PAUSE).await;
+            Dialect::Postgres => transaction!(self, |connection| async {
+                match lock_transaction(connection, patience).await? {
+                    Ok(()) => create(connection, access, created_for).await,
+                    Err(refusal) => Ok(Err(refusal)),
+                }
+            }),
+            // Each statement of the script is a transaction.
+            Dialect::Mysql => querying!(self, Write, |connection| async {
+                let release = match lock_session(connection, patience).await? {
+                    Ok(release) => release,
+                    Err(refusal) => return Ok(Err(refusal)),
+                };
+                let created = create(connection, access, created_for).await;
+                let released = connection.run(&release).await;
+                created.and_then(|created| released.map(|()| created))
+            }),
         }
     }
 
     /// An error of the kind `Newer` if a newer smsq has brought the tables up to date since they were opened.
     #[boxed]
     pub async fn check_schema(&self) -> Result<(), StoreError> {
-        let applied: Vec<String> =
-            self.read(history::table.order(history::version).select(history::version)).await?;
-        match newer(&applied) {
-            Some(reason) => Err(StoreError::new(self.location(), StoreErrorKind::Newer, reason)),
+        let applied = querying!(self, Read, |connection| applied(connection))?;
+        match Refusal::of(&applied) {
+            Some(refusal) => Err(refusal.into_error(self)),
             None => Ok(()),
         }
     }
+}
 
-    /// An error has a flag: whether another process may be creating the tables now.
-    async fn try_migrate(
-        &self,
-        access: Access,
-        created_for: Mode,
-    ) -> Result<Mode, (StoreError, bool)> {
-        let pooled = self.pool.take(Purpose::Write).await;
-        // A process that creates a SQLite file locks it for connections that open it.
-        let is_busy = |error: &StoreError| error.kind() == StoreErrorKind::Busy;
-        let mut pooled = pooled.map_err(|error| (error.clone(), is_busy(&error)))?;
-        let connection = pooled.connection();
-        let done = if connection.is_sqlite() {
-            run_inline(step(connection, access, created_for))
-        } else {
-            step(connection, access, created_for).await
-        };
-        match done {
-            Ok(Migrated::UpToDate(mode)) => {
-                pooled.give_back();
-                Ok(mode)
-            }
-            Ok(Migrated::Refused(kind, reason)) => {
-                Err((StoreError::new(self.location(), kind, reason), false))
-            }
-            Err(error) => Err((pooled.store_error(&error), may_be_concurrent(&error))),
-        }
+fn migrations(dialect: Dialect) -> &'static [Migration] {
+    match dialect {
+        Dialect::Sqlite => SQLITE,
+        Dialect::Postgres => POSTGRES,
+        Dialect::Mysql => MYSQL,
     }
 }
 
-/// Why this program must not use tables with these versions, if it does not know one of them.
-fn newer(applied: &[String]) -> Option<String> {
-    // The versions are those of every engine.
-    let known = migrations!("sqlite");
-    let is_known = |version: &String| known.iter().any(|(known, _)| known == version);
-    let version = applied.iter().find(|version| !is_known(version))?;
-    Some(format!("was written by a newer smsq (schema {version})"))
+/// The reason where another process holds the lock.
+fn locked(patience: Duration) -> Refusal {
+    let reason = format!("another process has been creating its tables for {patience:?}");
+    Refusal::new(StoreErrorKind::Busy, reason)
 }
 
-/// Whether another process may be creating the tables now.
-fn may_be_concurrent(error: &DatabaseError) -> bool {
-    let message = error.to_string().to_lowercase();
-    let exists = message.contains("already exists") || message.contains("duplicate column");
-    let kinds = [StoreErrorKind::Constraint, StoreErrorKind::Busy, StoreErrorKind::Unavailable];
-    exists || kinds.contains(&error.kind())
-}
-
-async fn step(
+/// Locks PostgreSQL until the transaction ends.
+async fn lock_transaction(
     connection: &mut Connection,
-    access: Access,
-    created_for: Mode,
-) -> QueryResult<Migrated> {
-    let refused = |kind, reason: &str| Ok(Migrated::Refused(kind, reason.to_owned()));
-    let (migrations, tables) = match connection.dialect() {
-        Dialect::Sqlite => (migrations!("sqlite"), "sqlite_master WHERE name"),
-        Dialect::Postgres => (
-            migrations!("postgres"),
-            "information_schema.tables WHERE table_schema = current_schema() AND table_name",
-        ),
-        Dialect::Mysql => (
-            migrations!("mysql"),
-            "information_schema.tables WHERE table_schema = database() AND table_name",
-        ),
+    patience: Duration,
+) -> QueryResult<Result<(), Refusal>> {
+    let limit = patience.as_millis();
+    let lock = format!(
+        "SET LOCAL lock_timeout = '{limit}ms'; SELECT pg_advisory_xact_lock({LOCK_NUMBER})"
+    );
+    match connection.run(&lock).await {
+        Err(error) if error.kind() == StoreErrorKind::Busy => Ok(Err(locked(patience))),
+        done => Ok(Ok(done?)),
+    }
+}
+
+/// Locks MySQL until the statement that is returned runs; the lock of a single server also ends with the session.
+async fn lock_session(
+    connection: &mut Connection,
+    patience: Duration,
+) -> QueryResult<Result<String, Refusal>> {
+    let (is_locked, release) = if connection.is_in_cluster().await? {
+        (lock_cluster(connection, patience).await?, DELETE_LOCK.to_owned())
+    } else {
+        let limit = patience.as_secs();
+        let lock = format!("coalesce(get_lock({LOCK_NAME}, {limit}), 0)");
+        (connection.number(&lock).await? == 1, format!("DO release_lock({LOCK_NAME})"))
+    };
+    Ok(if is_locked { Ok(release) } else { Err(locked(patience)) })
+}
+
+/// Locks a Galera cluster: of two nodes that insert the same row at once, only one can commit it. Nodes that create the
+/// same view at once stop all nodes.
+async fn lock_cluster(connection: &mut Connection, patience: Duration) -> QueryResult<bool> {
+    connection.run(CREATE_HISTORY).await?;
+    let began = Instant::now();
+    loop {
+        for lock in [INSERT_LOCK, TAKE_OVER_LOCK] {
+            if diesel::sql_query(lock).execute(connection).await? == 1 {
+                return Ok(true);
+            }
+        }
+        if began.elapsed() >= patience {
+            return Ok(false);
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+async fn look(connection: &mut Connection, access: Access) -> QueryResult<FoundTables> {
+    let tables = match connection.dialect() {
+        Dialect::Sqlite => "sqlite_master WHERE name",
+        Dialect::Postgres => {
+            "information_schema.tables WHERE table_schema = current_schema() AND table_name"
+        }
+        Dialect::Mysql => {
+            "information_schema.tables WHERE table_schema = database() AND table_name"
+        }
     };
     let count = |names: &str| format!("(SELECT count(*) FROM {tables} IN ({names}))");
     // In this order, because a process that creates the tables creates the history first.
@@ -184,54 +251,96 @@ async fn step(
     let own = connection.number(&count(own)).await?;
     let history = "'__diesel_schema_migrations'";
     if connection.number(&count(history)).await? == 0 {
-        if own > 0 {
+        return Ok(if own > 0 {
             let reason = "has tables of another program with the names that smsq needs";
-            return refused(StoreErrorKind::Unrecognized, reason);
-        }
-        if access != Access::Create {
-            return refused(StoreErrorKind::NoTables, "has no tables of smsq yet");
-        }
-        connection.run(CREATE_HISTORY).await?;
+            FoundTables::Refused(Refusal::new(StoreErrorKind::Unrecognized, reason))
+        } else if access == Access::Create {
+            FoundTables::Missing
+        } else {
+            FoundTables::Refused(Refusal::no_tables())
+        });
     }
-    let applied: Vec<String> =
-        history::table.order(history::version).select(history::version).load(connection).await?;
-    if let Some(reason) = newer(&applied) {
-        return refused(StoreErrorKind::Newer, &reason);
+    let applied = applied(connection).await?;
+    if let Some(refusal) = Refusal::of(&applied) {
+        return Ok(FoundTables::Refused(refusal));
     }
-    let missing =
-        migrations.iter().filter(|(version, _)| !applied.iter().any(|done| done == version));
-    for (version, sql) in missing {
-        if access == Access::Read {
-            return refused(StoreErrorKind::Older, "has tables of an older smsq");
-        }
-        let mut sql = (*sql).to_owned();
-        if *version == MODE && created_for.is_practice() && connection.number(USED).await? == 0 {
-            sql += PRACTISE;
-        }
-        apply(connection, version, &sql).await?;
+    if missing(connection.dialect(), &applied).next().is_none() {
+        let is_practice: bool =
+            database_mode::table.select(database_mode::is_practice).first(connection).await?;
+        return Ok(FoundTables::Current(is_practice.into()));
     }
-    if connection.is_sqlite() && access != Access::Read {
-        // The mode is stored in the file, so it is set only after the tables are checked.
-        connection.run("PRAGMA journal_mode = WAL").await?;
+    // Another process creates them, or was killed on MySQL before it had created all.
+    Ok(match access {
+        Access::Read => FoundTables::Refused(Refusal::no_tables()),
+        Access::Create | Access::Existing => FoundTables::Missing,
+    })
+}
+
+async fn applied(connection: &mut Connection) -> QueryResult<Vec<String>> {
+    let versions = history::table.order(history::version).select(history::version);
+    versions.filter(history::version.ne(LOCK_VERSION)).load(connection).await
+}
+
+/// The migrations that are not applied, oldest first.
+fn missing(dialect: Dialect, applied: &[String]) -> impl Iterator<Item = &'static Migration> {
+    let is_missing = |(version, _): &&Migration| !applied.iter().any(|done| done == version);
+    migrations(dialect).iter().filter(is_missing)
+}
+
+/// Creates the tables, unless another process did before this one got the lock. On MySQL a process may be killed after
+/// any statement, so all of them can be repeated, and the history comes last.
+async fn create(
+    connection: &mut Connection,
+    access: Access,
+    created_for: Mode,
+) -> QueryResult<Result<Mode, Refusal>> {
+    match look(connection, access).await? {
+        FoundTables::Current(mode) => return Ok(Ok(mode)),
+        FoundTables::Refused(refusal) => return Ok(Err(refusal)),
+        FoundTables::Missing => {}
+    }
+    connection.run(CREATE_HISTORY).await?;
+    let applied = applied(connection).await?;
+    for (version, sql) in missing(connection.dialect(), &applied) {
+        connection.run(sql).await?;
+        // If the tables are not new, it has its row.
+        let mode =
+            [(database_mode::id.eq(1), database_mode::is_practice.eq(created_for.is_practice()))];
+        NewRows::of(database_mode::table, &mode).insert_new(connection).await?;
+        NewRows::of(history::table, &[history::version.eq(version)]).insert_new(connection).await?;
     }
     let is_practice: bool =
         database_mode::table.select(database_mode::is_practice).first(connection).await?;
-    Ok(Migrated::UpToDate(is_practice.into()))
+    Ok(Ok(is_practice.into()))
 }
 
-/// Applies one version, unless another process has, which is a violation of the history's key. The history comes first,
-/// so that a process waits for the other one there. MySQL commits each statement at once, so there it comes last, and
-/// scripts can be repeated.
-async fn apply(connection: &mut Connection, version: &str, sql: &str) -> QueryResult<()> {
-    let rows = [history::version.eq(version)];
-    let is_repeatable = connection.dialect() == Dialect::Mysql;
-    connection.begin_transaction().await?;
-    if !is_repeatable {
-        NewRows::of(history::table, &rows).insert(connection).await?;
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connection::pool::Purpose;
+    use crate::testing::server_databases;
+
+    #[tokio::test]
+    async fn tables_that_another_process_creates_for_too_long_are_an_error() {
+        let at = |url: &str| Store::at(url, Access::Create, Mode::Real).expect("a url");
+        for url in server_databases().await {
+            let (other, store) = (at(&url), at(&url));
+            let mut pooled = other.pool.take(Purpose::Write).await.expect("a connection");
+            let lock = match other.dialect() {
+                Dialect::Postgres => format!("BEGIN; SELECT pg_advisory_xact_lock({LOCK_NUMBER})"),
+                Dialect::Mysql | Dialect::Sqlite => format!("DO get_lock({LOCK_NAME}, 0)"),
+            };
+            pooled.connection().run(&lock).await.expect("it is free");
+            let patience = Duration::from_secs(1);
+            let waited = store.migrate_within(patience, Access::Create, Mode::Real).await;
+            let error = waited.expect_err("it is locked");
+            assert_eq!(error.kind(), StoreErrorKind::Busy);
+            let reason = "another process has been creating its tables for 1s";
+            assert!(error.to_string().ends_with(reason), "{error}");
+            // The end of its session ends the lock.
+            drop(pooled);
+            let created = store.migrate(Access::Create, Mode::Practice).await;
+            assert_eq!(created.expect("it is free"), Mode::Practice);
+        }
     }
-    connection.run(sql).await?;
-    if is_repeatable {
-        NewRows::of(history::table, &rows).insert(connection).await?;
-    }
-    connection.commit().await
 }

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc;
 
 use super::Store;
-use super::connection::{Location, Pool, Purpose, ServerKind, ServerUrl, transaction};
+use super::connection::pool::Purpose;
+use super::connection::{Location, Pool, ServerKind, ServerUrl, transaction};
 use super::error::{StoreError, StoreErrorKind};
 
 impl Store {

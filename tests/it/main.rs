@@ -55,6 +55,7 @@ mod sources;
 mod sql_inserts;
 mod stopping;
 mod support;
+mod tables;
 mod terminal;
 mod texts;
 mod unstored_results;

@@ -1,4 +1,5 @@
-//! A worker that is still running when a newer smsq brings the tables up to date stops, and loses no result.
+//! A worker that is still running when a newer smsq brings the tables up to date stops, and loses no result. There is no
+//! second version of the tables yet, so the tests record one, as the newer program does last.
 //!
 //! `tests/upgrade` also plays this with the program of an earlier revision.
 
@@ -39,7 +40,7 @@ fn start(db: &Database, program: Option<&Path>) -> (Practice, Scratch, Running) 
     (gateway, scratch, sending)
 }
 
-/// What the migrations of a newer smsq do last.
+/// Records a version of the tables that no program knows.
 fn record_newer_schema(db: &Database) {
     db.run("INSERT INTO __diesel_schema_migrations (version) VALUES ('9999')");
 }

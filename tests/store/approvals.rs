@@ -1,4 +1,4 @@
-//! Approvals in the store: lanes that wait, their end after a day, and campaigns that waited before approvals of lists.
+//! Approvals in the store: lanes that wait, and their end after a day.
 
 use smsq_lifecycle::approval::{ApprovalRules, ListFacts};
 use smsq_lifecycle::{LaneClaim, ProviderClaim};
@@ -7,10 +7,7 @@ use smsq_store::{
     ApprovalGate, ApprovalResult, AuditEntry, ImportApproval, ImportBatch, ListApproval,
 };
 
-use super::test_queue::{
-    NOW, TestQueue, after, claim_of, create_tables, migrations, on_every_engine, rows, sent,
-};
-use crate::support::databases::on_every_database;
+use super::test_queue::{NOW, TestQueue, after, claim_of, on_every_engine, rows, sent};
 
 pub(super) const DAY: u64 = 24 * 3_600;
 
@@ -128,42 +125,6 @@ async fn begun_approval_does_not_end() {
         assert_eq!(claim(queue, campaign_id, NOW).await, 100);
         assert_eq!(claim(queue, campaign_id, after(9 * DAY)).await, 50);
         assert_eq!(gate(queue, campaign_id).await, ApprovalGate::Guarded);
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn waiting_campaign_of_an_older_version_waits_as_a_whole() {
-    on_every_database(async |db| {
-        let all = migrations(db.kind);
-        let before: Vec<_> = all.into_iter().filter(|(version, _)| version.as_str() < "0025").collect();
-        create_tables(&db, &before);
-        db.run(
-            "INSERT INTO campaign (name, created_at, approval, wanted_by, state_reason) VALUES \
-             ('waiting', 1, 1, 'ann@web1\nben', 'it waits for approval: it is large'), ('approved', 1, 3, 'ann', NULL), \
-             ('free', 1, 0, '', NULL), ('paused', 1, 1, '', 'paused by ann')",
-        );
-        db.run("UPDATE campaign SET state = 1 WHERE name = 'paused'");
-        db.run("INSERT INTO sms (campaign_id, phone, content) SELECT id, '+447400123456', 'Hi' FROM campaign");
-        let queue = TestQueue::new(db).await;
-        let campaign = async |name: &str| {
-            let found = queue.store.campaign(name).await.expect("read");
-            found.expect("the campaign")
-        };
-        let waiting = campaign("waiting").await;
-        assert_eq!(waiting.approval, ApprovalGate::AllWait);
-        let reason = waiting.state_reason.as_deref();
-        assert_eq!(reason, Some("it waits for approval: it is large"));
-        assert_eq!(claim(&queue, waiting.id, NOW).await, 0);
-        for (who, expected) in [("ann@web1", ApprovalResult::Own), ("ben", ApprovalResult::Own), ("eve", ApprovalResult::Done)] {
-            let subject = queue.store.approval_subject(waiting.id, who).await;
-            assert_eq!(subject.expect("a subject").result(), expected, "{who}");
-        }
-        assert_eq!(campaign("approved").await.approval, ApprovalGate::Guarded);
-        assert_eq!(campaign("free").await.approval, ApprovalGate::Open);
-        let paused = campaign("paused").await;
-        assert_eq!(paused.approval, ApprovalGate::AllWait);
-        assert_eq!(paused.state_reason.as_deref(), Some("paused by ann"));
     })
     .await;
 }

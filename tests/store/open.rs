@@ -2,7 +2,7 @@
 
 use smsq_store::{Access, Mode, NewCampaign, Store, StoreErrorKind};
 
-use super::test_queue::{NOW, TestQueue, create_tables, migrations, on_every_engine, sent};
+use super::test_queue::{NOW, TestQueue, on_every_engine, sent};
 use crate::support::databases::{Database, Kind, on_every_database};
 
 const APPLIED: &str = "SELECT count(*) AS value FROM __diesel_schema_migrations";
@@ -19,31 +19,20 @@ async fn tables_are_created_once() {
     .await;
 }
 
-/// Opens a database in eight workers at once.
-async fn open_concurrently(db: &Database) {
-    let opening: Vec<_> = (0..8)
-        .map(|_| {
-            let url = db.url.clone();
-            tokio::spawn(async move { Store::open(&url, Access::Create).await.map(drop) })
-        })
-        .collect();
-    for opened in opening {
-        opened.await.expect("no panic").expect("a database");
-    }
-    assert_eq!(db.number("SELECT count(*) AS value FROM campaign"), 1);
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_workers_create_the_tables() {
-    on_every_database(async |db| open_concurrently(&db).await).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn concurrent_workers_update_the_tables() {
     on_every_database(async |db| {
-        let versions = migrations(db.kind);
-        create_tables(&db, &versions[..versions.len() - 1]);
-        open_concurrently(&db).await;
+        let opening: Vec<_> = (0..8)
+            .map(|_| {
+                let url = db.url.clone();
+                tokio::spawn(async move { Store::open(&url, Access::Create).await.map(drop) })
+            })
+            .collect();
+        for opened in opening {
+            opened.await.expect("no panic").expect("a database");
+        }
+        assert_eq!(db.number("SELECT count(*) AS value FROM campaign"), 1);
+        assert_eq!(db.number(APPLIED), 1);
     })
     .await;
 }
@@ -83,14 +72,48 @@ async fn existing_database_never_becomes_practice() {
     .await;
 }
 
+/// All rows of the history, and the names of all tables.
+fn content(db: &Database) -> Vec<Option<String>> {
+    let tables = match db.kind {
+        Kind::Sqlite => "SELECT name AS value FROM sqlite_master ORDER BY name",
+        Kind::Mysql => {
+            "SELECT table_name AS value FROM information_schema.tables \
+             WHERE table_schema = database() ORDER BY table_name"
+        }
+        Kind::Postgres => {
+            "SELECT table_name AS value FROM information_schema.tables \
+             WHERE table_schema = current_schema() ORDER BY table_name"
+        }
+    };
+    let history = "SELECT version AS value FROM __diesel_schema_migrations ORDER BY version";
+    [db.words(tables), db.words(history)].concat()
+}
+
 #[tokio::test]
-async fn database_of_an_older_version_never_becomes_practice() {
+async fn earlier_revision_is_an_error_and_unchanged() {
     on_every_database(async |db| {
-        let mut versions = migrations(db.kind);
-        versions.retain(|(_, sql)| !sql.contains("database_mode"));
-        create_tables(&db, &versions);
-        db.run("INSERT INTO campaign (name, created_at) VALUES ('c', 1)");
-        assert_eq!(mode_when_opened_for_practice(&db).await, Mode::Real);
+        db.run(
+            "CREATE TABLE __diesel_schema_migrations (version VARCHAR(50) PRIMARY KEY NOT NULL,
+             run_on TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP);
+             CREATE TABLE campaign (id INTEGER PRIMARY KEY);
+             INSERT INTO __diesel_schema_migrations (version) VALUES ('0001')",
+        );
+        let later = "INSERT INTO __diesel_schema_migrations (version) VALUES ('0025'), ('0026')";
+        for versions in [None, Some(later)] {
+            if let Some(sql) = versions {
+                db.run(sql);
+            }
+            let before = content(&db);
+            for access in [Access::Create, Access::Existing, Access::Read] {
+                let error = Store::open(&db.url, access).await.err().expect("it is refused");
+                assert_eq!(error.kind(), StoreErrorKind::Older);
+                assert!(!error.is_temporary());
+                let reason =
+                    "has tables of an earlier revision of smsq, with which no version was released";
+                assert!(error.to_string().contains(reason), "{error}");
+            }
+            assert_eq!(content(&db), before);
+        }
     })
     .await;
 }
@@ -100,7 +123,7 @@ async fn newer_schema_is_an_error_and_unchanged() {
     on_every_engine(async |queue| {
         queue.db.run("INSERT INTO __diesel_schema_migrations (version) VALUES ('9999')");
         let before = queue.db.number(APPLIED);
-        for access in [Access::Create, Access::Existing] {
+        for access in [Access::Create, Access::Existing, Access::Read] {
             let opened = Store::open(&queue.db.url, access).await;
             let error = opened.err().expect("it is newer");
             assert_eq!(error.kind(), StoreErrorKind::Newer);

@@ -9,10 +9,8 @@ use smsq_message::sms::{Acceptance, Class, Failure, Sms, Timestamp};
 use smsq_store::{Audited, PullLease, Purge, ReceiptsApplied, TriedAt};
 
 use super::test_queue::{
-    NOW, PROVIDER, TestQueue, after, again, create_tables, failure, migrations, on_every_engine,
-    phone, sent, unknown,
+    NOW, PROVIDER, TestQueue, after, again, failure, on_every_engine, phone, sent, unknown,
 };
-use crate::support::databases::{Database, on_every_database};
 
 const KEEP: Duration = Duration::from_secs(72 * 3_600);
 
@@ -319,66 +317,6 @@ async fn receipt_of_a_message_claimed_meanwhile_is_kept() {
         assert_eq!(apply(queue, after(7)).await.matched, 1);
         assert_eq!(state(queue, &again), "delivered");
         assert_eq!(stored(queue), 0);
-    })
-    .await;
-}
-
-/// Creates the tables of version 0011, in which each receipt has a row, with three sent messages.
-fn create_version_11(db: &Database) {
-    create_tables(db, &migrations(db.kind)[..11]);
-    let now = NOW.as_millis();
-    // One is delivered, one undelivered in its second part, and the receipt of the third came before its response.
-    for (id, state, part, parts, due_at, sms_id, at) in [
-        (1, "delivered", 0, 0, "NULL", "1", "0"),
-        (2, "undelivered", 2, 2, "NULL", "2", "0"),
-        (3, "awaiting", 0, 0, "0", "NULL", "NULL"),
-    ] {
-        let phone = phone(id);
-        let reported = state.replace("awaiting", "delivered");
-        db.run(&format!(
-            "INSERT INTO sms_sent (id, campaign_id, phone, reference, provider, message_id, segments, attempts, claim,
-             delivery_state, delivery_at, content, created_at, sent_at)
-             VALUES ({id}, 1, '{phone}', 'r{id}', '{PROVIDER}', 'SM{id}', 2, 1, 1, '{state}', {now} + {at}, 'hello',
-             {now}, {now})"
-        ));
-        db.run(&format!(
-            "INSERT INTO receipt (provider, message_key, state, part, parts, reference, message_id, phone, at, raw,
-             received_at, due_at, sms_id)
-             VALUES ('{PROVIDER}', 'r{id} SM{id} {phone}', '{reported}', {part}, {parts}, 'r{id}', 'SM{id}', '{phone}',
-             {now}, '{{}}', {now}, {now} + {due_at}, {sms_id})"
-        ));
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn receipts_of_an_older_version_are_migrated() {
-    on_every_database(async |db| {
-        create_version_11(&db);
-        let queue = TestQueue::new(db).await;
-        assert_eq!(apply(&queue, after(1)).await.matched, 1);
-        let of = |id: u64, state, number| Receipt {
-            reference: Some(format!("r{id}")),
-            message_id: Some(format!("SM{id}")),
-            phone: Some(phone(id)),
-            state,
-            failure: None,
-            at: Some(after(5)),
-            part: (number > 0).then_some(ReceiptPart { number, total: 2 }),
-        };
-        // What is stored is not new again, and the others are added to it.
-        let again = [
-            of(1, ReceiptState::Delivered, 0),
-            of(2, ReceiptState::Undelivered, 2),
-            of(3, ReceiptState::Delivered, 0),
-        ];
-        assert_eq!(receive(&queue, &again).await.new, 0);
-        let more = [of(1, ReceiptState::Undelivered, 0), of(2, ReceiptState::Delivered, 1)];
-        assert_eq!(receive(&queue, &more).await.new, 2);
-        let column = |name| [1, 2, 3].map(|id| word(&queue, name, id));
-        let expected = ["delivered", "undelivered", "delivered"];
-        assert_eq!(column("delivery_state"), expected.map(text));
-        let noted = column("delivery_note").map(|note| note.is_some());
-        assert_eq!(noted, [true, false, false]);
     })
     .await;
 }

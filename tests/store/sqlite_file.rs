@@ -22,12 +22,12 @@ async fn error_of(bytes: &[u8]) -> (StoreErrorKind, String) {
 }
 
 #[tokio::test]
-async fn older_schema_is_migrated() {
+async fn tables_are_created_in_an_empty_file() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("queue.db");
     fs::write(&file, b"").expect("an empty file");
     let url = format!("sqlite://{}", file.display());
-    let store = Store::open(&url, Access::Create).await.expect("migrated");
+    let store = Store::open(&url, Access::Create).await.expect("a database");
     assert_eq!(store.campaigns().await.expect("campaigns").len(), 1);
 }
 

@@ -91,8 +91,6 @@ DELETE FROM `worker` WHERE (((`worker`.`id` = ?) AND (`worker`.`heartbeat_at` = 
 
 DELETE FROM `worker` WHERE ((`worker`.`id` = ?) AND (`worker`.`token` = ?));
 
-INSERT INTO `__diesel_schema_migrations` (`version`) VALUES (…);
-
 INSERT INTO `approval_rule` (`name`, `value`) VALUES (…);
 
 INSERT INTO `approval` (`campaign_id`, `has_lane`, `state`, `hash`, `reason`) VALUES (…);
@@ -124,6 +122,10 @@ INSERT INTO `sms` (`id`, `campaign_id`, `import_id`, `phone`, `content`, `params
 
 INSERT INTO `worker` (`host`, `boot_id`, `pid_namespace`, `pid`, `process_started`, `concurrency`, `lease_ms`, `machine_id`, `token`, `started_at`, `heartbeat_at`) VALUES (…);
 
+INSERT OR IGNORE INTO `__diesel_schema_migrations` (`version`) VALUES (…);
+-- PostgreSQL: INSERT INTO "__diesel_schema_migrations" ("version") VALUES (…) ON CONFLICT DO NOTHING
+-- MySQL: INSERT IGNORE INTO `__diesel_schema_migrations` (`version`) VALUES (…)
+
 INSERT OR IGNORE INTO `activity` (`at`, `campaign_id`, `provider`, `sent`, `failed`, `unknown`, `throttled`, `unavailable`) VALUES (…);
 -- PostgreSQL: INSERT INTO "activity" ("at", "campaign_id", "provider", "sent", "failed", "unknown", "throttled", "unavailable") VALUES (…) ON CONFLICT DO NOTHING
 -- MySQL: INSERT IGNORE INTO `activity` (`at`, `campaign_id`, `provider`, `sent`, `failed`, `unknown`, `throttled`, `unavailable`) VALUES (…)
@@ -135,6 +137,10 @@ INSERT OR IGNORE INTO `approval_author` (`approval_id`, `who`) VALUES (…);
 INSERT OR IGNORE INTO `campaign_watch` (`campaign_id`, `opened_at`) VALUES (…);
 -- PostgreSQL: INSERT INTO "campaign_watch" ("campaign_id", "opened_at") VALUES (…) ON CONFLICT DO NOTHING
 -- MySQL: INSERT IGNORE INTO `campaign_watch` (`campaign_id`, `opened_at`) VALUES (…)
+
+INSERT OR IGNORE INTO `database_mode` (`id`, `is_practice`) VALUES (…);
+-- PostgreSQL: INSERT INTO "database_mode" ("id", "is_practice") VALUES (…) ON CONFLICT DO NOTHING
+-- MySQL: INSERT IGNORE INTO `database_mode` (`id`, `is_practice`) VALUES (…)
 
 INSERT OR IGNORE INTO `failover` (`campaign_id`, `provider`, `fallback`, `since`, `last_at`, `reason`) VALUES (…);
 -- PostgreSQL: INSERT INTO "failover" ("campaign_id", "provider", "fallback", "since", "last_at", "reason") VALUES (…) ON CONFLICT DO NOTHING
@@ -213,8 +219,6 @@ REPLACE INTO `dead` (`phone`, `code`, `provider`, `at`) VALUES (…);
 SELECT 'sent' AS kind, provider AS provider, MIN(phone) AS phone, price AS price, COALESCE(segments, 1) * accepted AS amount, COUNT(*) AS messages FROM sms_sent WHERE campaign_id = 2 GROUP BY provider, CASE WHEN phone LIKE '+39%' OR phone LIKE '+44%' OR phone LIKE '+47%' OR phone LIKE '+61%' OR phone LIKE '+212%' OR phone LIKE '+262%' OR phone LIKE '+290%' OR phone LIKE '+358%' OR phone LIKE '+590%' OR phone LIKE '+599%' THEN substr(phone, 1, 9) ELSE substr(phone, 1, 5) END, price, COALESCE(segments, 1) * accepted UNION ALL SELECT 'sent', attempt.provider, MIN(phone), NULL, COALESCE(segments, 1), COUNT(*) FROM sms_sent JOIN attempt ON attempt.sms_id = sms_sent.id AND attempt.outcome = 'unknown' WHERE campaign_id = 2 AND attempt.claim <> sms_sent.claim AND (accepted_claims IS NULL OR CONCAT(',', accepted_claims, ',') NOT LIKE CONCAT('%,', attempt.claim, ',%')) GROUP BY attempt.provider, CASE WHEN phone LIKE '+39%' OR phone LIKE '+44%' OR phone LIKE '+47%' OR phone LIKE '+61%' OR phone LIKE '+212%' OR phone LIKE '+262%' OR phone LIKE '+290%' OR phone LIKE '+358%' OR phone LIKE '+590%' OR phone LIKE '+599%' THEN substr(phone, 1, 9) ELSE substr(phone, 1, 5) END, COALESCE(segments, 1) UNION ALL SELECT 'taken', NULL, NULL, NULL, reserved + reserved_earlier, COUNT(*) FROM sms WHERE campaign_id = 2 AND reserved_month LIKE '%/EUR' GROUP BY reserved + reserved_earlier UNION ALL SELECT 'counted', NULL, NULL, NULL, spent, 1 FROM rate_limit WHERE scope = 'budget/campaign/2/EUR';
 
 SELECT (((`purged`.`sent` + `purged`.`failed`) + `purged`.`unknown`) + `purged`.`cancelled`) FROM `purged` WHERE ((`purged`.`campaign_id` = ?) AND (`purged`.`import_id` = ?));
-
-SELECT (SELECT (SELECT count(*) FROM campaign WHERE id > 1) + (SELECT count(*) FROM sms) + (SELECT count(*) FROM sms_sent) + (SELECT count(*) FROM sms_failed));
 
 SELECT (SELECT count(*) FROM sqlite_master WHERE name IN ('__diesel_schema_migrations'));
 
@@ -300,7 +304,7 @@ SELECT DISTINCT `sms`.`campaign_id`, `sms`.`lane` FROM `sms` WHERE (`sms`.`campa
 
 SELECT DISTINCT `sms`.`campaign_id`, `sms`.`lane` FROM `sms` WHERE (`sms`.`campaign_id` IN (SELECT id FROM campaign) AND (`sms`.`state` = ?));
 
-SELECT `__diesel_schema_migrations`.`version` FROM `__diesel_schema_migrations` ORDER BY `__diesel_schema_migrations`.`version`;
+SELECT `__diesel_schema_migrations`.`version` FROM `__diesel_schema_migrations` WHERE (`__diesel_schema_migrations`.`version` != ?) ORDER BY `__diesel_schema_migrations`.`version`;
 
 SELECT `activity`.`at`, `activity`.`campaign_id`, `activity`.`provider`, `activity`.`sent`, `activity`.`failed`, `activity`.`unknown`, `activity`.`throttled`, `activity`.`unavailable` FROM `activity` WHERE ((`activity`.`at` >= ?) AND (`activity`.`at` < ?)) ORDER BY `activity`.`at`, `activity`.`campaign_id`, `activity`.`provider`;
 

@@ -2,7 +2,6 @@
 //! of all rows that does not use the store.
 
 use std::collections::HashMap;
-use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use smsq_store::{
     Orphans, ProviderClaimed, QueuedCampaign, Store, Worker,
 };
 
-use crate::support::databases::{Database, Kind, on_every_database};
+use crate::support::databases::{Database, on_every_database};
 
 pub(super) const NOW: Timestamp = Timestamp::from_millis(1_763_715_600_000);
 pub(super) const PROVIDER: &str = "cellar";
@@ -33,42 +32,6 @@ const ROWS: &str = "
 pub(super) struct TestQueue {
     pub(super) db: Database,
     pub(super) store: Store,
-}
-
-/// Creates the tables by these versions.
-pub(super) fn create_tables(db: &Database, versions: &[(String, String)]) {
-    db.run(
-        "CREATE TABLE __diesel_schema_migrations (version VARCHAR(50) PRIMARY KEY NOT NULL,
-         run_on TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP)",
-    );
-    for (version, sql) in versions {
-        db.run(sql);
-        db.run(&format!("INSERT INTO __diesel_schema_migrations (version) VALUES ('{version}')"));
-    }
-}
-
-const MIGRATIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../migrations");
-
-/// The versions of the tables and their statements, oldest first.
-pub(super) fn migrations(kind: Kind) -> Vec<(String, String)> {
-    let engine = match kind {
-        Kind::Sqlite => "sqlite",
-        Kind::Mysql => "mysql",
-        Kind::Postgres => "postgres",
-    };
-    let mut files: Vec<_> = fs::read_dir(format!("{MIGRATIONS}/{engine}"))
-        .expect("migrations")
-        .map(|file| file.expect("a file").path())
-        .collect();
-    files.sort();
-    files
-        .into_iter()
-        .map(|file| {
-            let name = file.file_name().expect("a name").to_string_lossy();
-            let sql = fs::read_to_string(&file).expect("statements");
-            (name[..4].to_owned(), sql)
-        })
-        .collect()
 }
 
 /// Runs a test with a new queue on every database, and counts all messages at its end.

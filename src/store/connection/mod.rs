@@ -43,7 +43,7 @@ pub(super) use in_dialect::{in_dialect, statement_in_dialect};
 pub(super) use mysql::foreign_client as mysql_client;
 pub use observer::{ObservedStatement, Observer, observe_connections};
 pub use pool::all_closed;
-pub(super) use pool::{CONNECT_TIMEOUT, Location, Pool, Purpose};
+pub(super) use pool::{CONNECT_TIMEOUT, Location, Pool};
 use postgres::PostgresSession;
 pub(super) use postgres::{cancel as cancel_postgres, foreign_client as postgres_client};
 pub use probe::Probe;
@@ -51,7 +51,7 @@ use query::Pending;
 use query::TakeRow;
 pub(super) use query::{NewRows, Run, delete_all, execute_each};
 pub use snapshot::{InDialects, record_statements, recorded_statements};
-pub(super) use sqlite::{SqliteFile, in_place, run_inline};
+pub(super) use sqlite::{SqliteFile, in_place};
 use statement::Statement;
 pub(super) use transaction::{Chunk, querying, transaction};
 #[cfg(feature = "fuzz")]

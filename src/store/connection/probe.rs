@@ -56,6 +56,15 @@ pub struct Probe {
     pub is_encrypted: bool,
 }
 
+impl Connection {
+    /// Whether a MySQL server is a node of a Galera cluster.
+    pub(crate) async fn is_in_cluster(&mut self) -> QueryResult<bool> {
+        let sql = "SHOW STATUS LIKE 'wsrep_cluster_size'";
+        let size: Vec<Variable> = diesel::sql_query(sql).load(self).await?;
+        Ok(size.iter().any(|variable| variable.value != "0"))
+    }
+}
+
 impl Store {
     /// Reads the properties of the server; `None` on SQLite.
     #[boxed]

@@ -34,6 +34,7 @@ macro_rules! with_retries {
             loop {
                 let mut pooled = match pool.take(Purpose::$purpose).await {
                     Ok(pooled) => pooled,
+                    Err(error) if attempts.waits_for_file(&error).await => continue,
                     Err(error) => break Err(error),
                 };
                 let done = {
@@ -165,6 +166,17 @@ impl Default for Attempts {
 }
 
 impl Attempts {
+    /// Waits for a SQLite file that could not be opened because another process creates it or changes its mode; false if
+    /// that has taken too long, or the error is another one.
+    pub(crate) async fn waits_for_file(&self, error: &StoreError) -> bool {
+        let is_locked = error.kind() == StoreErrorKind::Busy;
+        let waits = is_locked && self.began.elapsed() < LOCK_TIMEOUT;
+        if waits {
+            pause(20).await;
+        }
+        waits
+    }
+
     /// Ends an attempt. Returns the result, or `None` if the query or transaction is to be run again.
     pub(crate) async fn finish<T>(
         &mut self,

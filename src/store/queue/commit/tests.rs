@@ -15,7 +15,8 @@ use smsq_message::sms::{Acceptance, NewSms, Timestamp};
 
 use super::*;
 use crate::Access;
-use crate::connection::{ObservedStatement, Purpose};
+use crate::connection::ObservedStatement;
+use crate::connection::pool::Purpose;
 use crate::intake::imports::{ImportApproval, ImportBatch};
 use crate::queue::workers::NewWorker;
 
