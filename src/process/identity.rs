@@ -15,8 +15,7 @@ pub use system::{ignores_hang_up, processor_times};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessIdentity {
     pub host: String,
-    /// Identifies the installation of the operating system; empty where it has none, or where an earlier version wrote it.
-    #[serde(default)]
+    /// Identifies the installation of the operating system; empty where it has none.
     pub machine_id: String,
     /// Which boot of the host; empty where it cannot be read.
     pub boot_id: String,

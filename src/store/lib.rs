@@ -64,7 +64,7 @@ pub use events::hooks::{Delivered, HookRow, OutboxCounts, Outgoing};
 pub use events::outbox::NewEvent;
 pub use intake::enqueue::Enqueued;
 pub use intake::imports::{ImportApproval, ImportBatch, ImportTexts};
-pub use intake::posted::{FINGERPRINT, IntakeKey, PostResult, PostedBatch, PostedKeys};
+pub use intake::posted::{IntakeKey, PostResult, PostedBatch, PostedKeys};
 pub use limits::budget_count::{CountStep, UncountedBudget};
 pub use limits::spending::MonthSpent;
 pub use queue::commit_batch::{CommitBatch, CommitResult, Orphans, ProviderClaimed, ProviderPause};

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use smsq_message::sms::{NewSms, Timestamp};
 use smsq_store::{
-    Access, CampaignStatus, FINGERPRINT, IntakeKey, POSTED, PostResult, PostedBatch, PostedKeys,
-    Store,
+    Access, CampaignStatus, IntakeKey, POSTED, PostResult, PostedBatch, PostedKeys, Store,
 };
 
 use super::test_queue::{NOW, TestQueue, after, on_every_engine, row};
@@ -30,7 +29,7 @@ pub(super) async fn posted(
             scope: format!("campaign/{campaign_id}"),
             key: format!("{key:064}"),
         }],
-        fingerprint: format!("{FINGERPRINT}{content:0>63}"),
+        fingerprint: format!("{content:0>64}"),
     };
     PostedBatch {
         batch: TestQueue::batch(import_id, campaign_id, rows),
@@ -127,21 +126,6 @@ async fn expired_post_is_refused_unless_it_is_known() {
         };
         let again = post(&queue.store, later(batch(0..2).await, after(60))).await;
         assert_eq!(again, [PostResult::Repeated(id), PostResult::Expired]);
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn key_of_an_older_smsq_is_a_repetition() {
-    on_every_engine(async |queue| {
-        let codes = queue.campaign("codes").await;
-        let first = post(&queue.store, posted(queue, codes, 0..1, "a").await).await;
-        let [PostResult::Queued(id)] = first[..] else {
-            panic!("{first:?}");
-        };
-        queue.db.run(&format!("UPDATE intake_key SET fingerprint = '{:064}'", 7));
-        let again = post(&queue.store, posted(queue, codes, 0..1, "b").await).await;
-        assert_eq!(again, [PostResult::Repeated(id)]);
     })
     .await;
 }

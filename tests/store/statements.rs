@@ -223,7 +223,6 @@ async fn import_lists(queue: &TestQueue) -> Result<(), StoreError> {
     imports.end("hash", NOW).await?;
     let codes = queue.campaign("codes").await;
     let posted = intake::posted(queue, codes, 0..2, "a").await;
-    store.imports_of_token("shop", &[posted.batch.import_id]).await?;
     intake::post(&store, posted).await;
     store.prune_intake_keys(after(100_000)).await.map(drop)
 }

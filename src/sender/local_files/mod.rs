@@ -122,14 +122,10 @@ impl LocalFiles {
         let name = path.file_name()?.to_str()?;
         let name = name.strip_prefix(&self.prefix)?.strip_suffix(ending)?;
         let parts: Vec<&str> = name.strip_suffix('.')?.split('-').collect();
-        // Earlier versions did not name the place.
-        let (is_own, token) = match parts.as_slice() {
-            [place, _, token] => (*place == self.place, *token),
-            [_, token] => (true, *token),
-            _ => return None,
+        let [place, _, token] = parts[..] else {
+            return None;
         };
-        let token = token.to_owned();
-        Some(LocalFile { path, token, is_own })
+        Some(LocalFile { token: token.to_owned(), is_own: place == self.place, path })
     }
 }
 

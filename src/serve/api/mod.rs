@@ -72,8 +72,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<ServerState>> {
     read_whole.merge(streamed)
 }
 
-/// Which messages a token may read: with role `send` those that were posted with it. Older ones, of which that is not
-/// known, are read without their phones.
+/// Which messages a token may read: with role `send` those that were posted with it.
 fn posted_by(program: &Program) -> Option<&str> {
     let is_viewer = program.0.may(Permission::View);
     (!is_viewer).then_some(program.0.name.as_str())

@@ -10,7 +10,6 @@ use smsq_message::phone::Phone;
 use smsq_message::sms::Timestamp;
 use smsq_message::text::template::{RenderError, Template};
 use smsq_message::text::{content, listed};
-use smsq_store::FINGERPRINT;
 use utoipa::ToSchema;
 use utoipa::openapi::schema::{Object, ObjectBuilder, SchemaType, Type};
 
@@ -319,6 +318,6 @@ impl PostedMessage {
             self.expires_at.map(Timestamp::as_millis),
             self.from,
         ]);
-        format!("{FINGERPRINT}{}", &digest(fields.to_string())[1..])
+        digest(fields.to_string())
     }
 }

@@ -176,20 +176,9 @@ impl UploadRequest {
         who.role.may(Permission::Operate)
     }
 
-    /// Reads what `PartialUpload::accept` wrote. An older smsq wrote only the fields.
+    /// Reads what `PartialUpload::accept` wrote.
     pub(crate) fn read(file: &File) -> io::Result<Self> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Stored {
-            Request(UploadRequest),
-            Fields(Vec<ImportField>),
-        }
-        Ok(match serde_json::from_reader(file)? {
-            Stored::Request(request) => request,
-            Stored::Fields(fields) => {
-                Self { fields, posted_by: String::new(), may_change: true, is_draft: false }
-            }
-        })
+        Ok(serde_json::from_reader(file)?)
     }
 
     /// Whether a switch is on.
@@ -245,7 +234,6 @@ impl UploadRequest {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::io::Write as _;
     use std::sync::Arc;
     use std::time::Duration;
 
@@ -325,15 +313,5 @@ mod tests {
             let problem = read(&fields).err().expect("a problem");
             assert!(problem.message.starts_with(expected), "{problem}");
         }
-    }
-
-    #[test]
-    fn request_of_an_older_smsq_is_read() {
-        let mut file = tempfile::tempfile().expect("a file");
-        let old = br#"[{"name":"text","value":"Hi"}]"#;
-        file.write_all(old).expect("written");
-        io::Seek::rewind(&mut file).expect("rewound");
-        let request = UploadRequest::read(&file).expect("a request");
-        assert_eq!((request.fields.len(), request.posted_by.as_str()), (1, ""));
     }
 }

@@ -1,7 +1,7 @@
 //! Queues messages that were posted over HTTP: those of several requests in one transaction, with the keys that make a
 //! repeated request harmless.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 use diesel::delete;
 use smsq_message::age::Age;
@@ -16,11 +16,8 @@ use crate::connection::prelude::*;
 use crate::connection::{Connection, DatabaseError, NewRows, QueryResult, ROWS, transaction};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::tables::campaign_status::CampaignStatus;
-use crate::tables::schema::{import, intake_key};
+use crate::tables::schema::intake_key;
 use crate::{CHUNK, Store};
-
-/// The first character of a fingerprint. Those of an older smsq, which are hex, were made of the bytes of the request.
-pub const FINGERPRINT: char = 'v';
 
 /// A key of a posted message. Another message with the same key in the same scope is not queued.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -44,7 +41,7 @@ pub struct PostedBatch {
 #[derive(Clone, Debug, Default)]
 pub struct PostedKeys {
     pub keys: Vec<IntakeKey>,
-    /// A hash of what was posted, 64 characters that begin with [`FINGERPRINT`].
+    /// A hash of what was posted, SHA-256 in hex.
     pub fingerprint: String,
 }
 
@@ -79,10 +76,13 @@ struct KnownKey {
 }
 
 impl KnownKey {
-    /// The result of a message with this key. A fingerprint of an older smsq cannot be compared: the key decides.
+    /// The result of a message with this key.
     fn result(&self, fingerprint: &str) -> PostResult {
-        let is_same = self.fingerprint == fingerprint || !self.fingerprint.starts_with(FINGERPRINT);
-        if is_same { PostResult::Repeated(self.sms_id) } else { PostResult::Conflict }
+        if self.fingerprint == fingerprint {
+            PostResult::Repeated(self.sms_id)
+        } else {
+            PostResult::Conflict
+        }
     }
 }
 
@@ -144,28 +144,6 @@ impl Store {
             QueryResult::Ok(deleted)
         })?;
         Ok(deleted as u64)
-    }
-
-    /// The imports of messages that were posted or uploaded with the token of this name, among `imports`.
-    #[boxed]
-    pub async fn imports_of_token(
-        &self,
-        token: &str,
-        imports: &[i64],
-    ) -> Result<BTreeSet<i64>, StoreError> {
-        let mut found = BTreeSet::new();
-        for imports in imports.chunks(ROWS) {
-            let ids: Vec<i64> = self
-                .read(
-                    import::table
-                        .filter(import::id.eq_any(imports))
-                        .filter(import::posted_by.eq(token))
-                        .select(import::id),
-                )
-                .await?;
-            found.extend(ids);
-        }
-        Ok(found)
     }
 }
 

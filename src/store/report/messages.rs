@@ -11,7 +11,6 @@ use crate::connection::prelude::*;
 use crate::error::StoreError;
 use crate::tables::column_types::LossyText;
 use crate::tables::schema::{import, message, sms};
-use crate::tables::values::POSTED;
 use crate::{ReportStore, positive};
 
 /// A message with its state.
@@ -97,7 +96,7 @@ impl ReportStore<'_> {
     }
 
     /// The newest messages that the filter selects, at most `most`, the newest last. With `posted_by` only those that
-    /// were posted with the token of this name, or with any token by an older smsq.
+    /// were posted with the token of this name.
     #[boxed]
     pub async fn find_sms<'a>(
         &'a self,
@@ -112,9 +111,7 @@ impl ReportStore<'_> {
                 .select(FoundSms::as_select())
                 .into_boxed();
             if let Some(token) = posted_by {
-                let by_token = import::posted_by.eq(token);
-                let is_old = import::posted_by.is_null().and(import::file.eq(POSTED));
-                let imports = import::table.filter(by_token.or(is_old));
+                let imports = import::table.filter(import::posted_by.eq(token));
                 query =
                     query.filter(message::import_id.eq_any(imports.select(import::id.nullable())));
             }
