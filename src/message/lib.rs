@@ -1,4 +1,4 @@
-//! The types that all modules share: messages, phones, texts, rates, prices, instants. None of them does I/O.
+//! The types that all crates share: messages, phones, texts, routes, rates, prices, instants. None of them does I/O.
 
 pub mod activity;
 pub mod age;

@@ -1,4 +1,4 @@
-//! The queue in a database, and the only module with SQL. Every query is written once for SQLite, PostgreSQL, MySQL
+//! The queue in a database, and the only crate with SQL. Every query is written once for SQLite, PostgreSQL, MySQL
 //! and MariaDB; `connection/` has what differs between them.
 
 mod audit;
