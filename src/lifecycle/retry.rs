@@ -239,6 +239,22 @@ mod tests {
     }
 
     #[test]
+    fn duplicate_is_accepted_only_where_the_reference_was_in_doubt() {
+        for (in_doubt, is_reference_reused, is_sent) in
+            [(true, false, true), (true, true, false), (false, false, false), (false, true, false)]
+        {
+            let sms = Sms { is_reference_reused, ..sms(1, in_doubt, None) };
+            let attempt = Attempt { sms: &sms, batch: 1, is_outage: false, resend_before: None };
+            let duplicate = Outcome::Duplicate(Acceptance::default());
+            let after = decide(duplicate, &attempt, &config(3), Timestamp::default(), 0.5);
+            let sent = Transition::Sent(Acceptance::default());
+            let expected =
+                if is_sent { sent } else { Transition::Unknown(unexplained_duplicate()) };
+            assert_eq!(after, expected, "{in_doubt} {is_reference_reused}");
+        }
+    }
+
+    #[test]
     fn account_error_fails_only_the_last_attempt_of_a_lone_message() {
         let error = |listed| Outcome::AccountError { failure: failure(), listed };
         assert_eq!(decided(error(true), 2, 1, false), again(1_000, false));

@@ -120,7 +120,7 @@ fn read(path: &str, module: &[String], all: &mut Vec<Source>) {
     }
 }
 
-/// Whether an item is only in tests.
+/// Whether an item is only in tests, of this crate or of others.
 fn is_of_tests(item: &Item) -> bool {
     let attributes: &[Attribute] = match item {
         Item::Mod(item) => &item.attrs,
@@ -132,7 +132,10 @@ fn is_of_tests(item: &Item) -> bool {
         _ => &[],
     };
     attributes.iter().any(|attribute| match &attribute.meta {
-        Meta::List(list) => list.path.is_ident("cfg") && list.tokens.to_string() == "test",
+        Meta::List(list) => {
+            let condition = list.tokens.to_string();
+            list.path.is_ident("cfg") && (condition == "test" || condition.contains("\"testing\""))
+        }
         _ => false,
     })
 }
