@@ -45,8 +45,8 @@ impl StillTime {
 /// Creates a database on each server that `tests/run` starts; returns their urls. A missing server is an
 /// error where `CI` is set.
 pub async fn server_databases() -> Vec<String> {
-    KEEPS_TIME_STILL.store(true, Ordering::Relaxed);
     static NUMBER: AtomicU32 = AtomicU32::new(0);
+    KEEPS_TIME_STILL.store(true, Ordering::Relaxed);
     let mut urls = Vec::new();
     for (kind, variable, system) in [
         (ServerKind::Postgres, "SMSQ_TEST_POSTGRES", "postgres"),
