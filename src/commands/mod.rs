@@ -340,8 +340,13 @@ impl Context {
         store
     }
 
+    /// A command that practises opens no other database, also where another process has created it a moment ago.
     async fn open(&self, access: Access) -> anyhow::Result<Store> {
-        Ok(self.configured_store(access).await?)
+        let store = self.configured_store(access).await?;
+        if self.mode.is_practice() {
+            self.check_mode(&store)?;
+        }
+        Ok(store)
     }
 
     /// Says that messages go to the default database where the user may mean the practice database.

@@ -72,6 +72,7 @@ async fn import_and_send(
         return Ok(Exit::CouldNotRun);
     }
     let store = store.insert(lists.open().await?);
+    context.check_mode(store)?;
     match practice {
         Some(practice) => context.console.status(&practice.notice(store)),
         None => lists.check_again(store).await?,

@@ -120,7 +120,7 @@ impl StoreError {
         let hint = match self.kind {
             Kind::NoTables => "`smsq import` creates them; or is `--database` wrong?",
             Kind::Older => {
-                "finish with the smsq that wrote it, or set `--database` to a new database"
+                "nothing was changed; finish with the smsq that made it, or set `--database` to a new database"
             }
             Kind::Unavailable if is_server => {
                 "check that the server is running, and its host and port"
@@ -132,12 +132,14 @@ impl StoreError {
                  and do not import again before you know who already got the message"
             }
             Kind::Unrecognized => {
-                "set `--database` to a new file; smsq never overwrites data of other programs"
+                "set `--database` to a new database; smsq never overwrites data of other programs"
             }
             Kind::Newer => "use the smsq that wrote it, or a newer one",
             Kind::ReadOnly => "smsq needs permission to read and write the file and its folder",
             Kind::Full => "free some space and run the same command again; nothing was lost",
-            Kind::Busy => "another program has a long transaction open; end it and try again",
+            Kind::Busy => {
+                "another program has a long transaction or a lock open; end it and try again"
+            }
             Kind::Replica => "set `--database` to the primary server, or list all servers",
             Kind::Denied => "check the user and the password, and that the user may connect",
             Kind::NoDatabase => "create it first (`CREATE DATABASE …`), or check `--database`",

@@ -24,15 +24,33 @@ macro_rules! migrations {
     };
 }
 
+/// The first version, which every database of smsq has.
+const FIRST: &str = "0001_tables";
 const SQLITE: &[Migration] = migrations!("sqlite", "0001_tables");
 const POSTGRES: &[Migration] = migrations!("postgres", "0001_tables");
 const MYSQL: &[Migration] = migrations!("mysql", "0001_tables");
 
-/// The same table as that of the `diesel` command.
-const CREATE_HISTORY: &str = "CREATE TABLE IF NOT EXISTS __diesel_schema_migrations (
+macro_rules! create_history {
+    ($options:literal) => {
+        concat!(
+            "CREATE TABLE IF NOT EXISTS __diesel_schema_migrations (
     version VARCHAR(50) PRIMARY KEY NOT NULL,
     run_on TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP
-)";
+)",
+            $options
+        )
+    };
+}
+
+/// The same table as that of the `diesel` command.
+fn create_history(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Sqlite | Dialect::Postgres => create_history!(""),
+        Dialect::Mysql => {
+            create_history!(" ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
+        }
+    }
+}
 
 /// How long a process waits for another one that creates the tables.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -43,13 +61,17 @@ const PAUSE: Duration = Duration::from_millis(250);
 const LOCK_NUMBER: u32 = u32::from_be_bytes(*b"smsq");
 /// The name of MySQL's lock. Its server has one name for all databases, of at most 64 characters.
 const LOCK_NAME: &str = "concat('smsq ', sha1(lower(database())))";
-/// The row of the history that is the lock of a cluster. Its process is gone if it is older than a minute.
+/// The row of MySQL's history that says that the tables are being created: without it and without a version, tables are
+/// not those of smsq. It is the lock of a cluster, whose process is gone if it is older than a minute.
 const LOCK_VERSION: &str = "creating";
 const INSERT_LOCK: &str =
     "INSERT IGNORE INTO __diesel_schema_migrations (version) VALUES ('creating')";
 const TAKE_OVER_LOCK: &str = "UPDATE __diesel_schema_migrations SET run_on = CURRENT_TIMESTAMP \
     WHERE version = 'creating' AND run_on < CURRENT_TIMESTAMP - INTERVAL 60 SECOND";
 const DELETE_LOCK: &str = "DELETE FROM __diesel_schema_migrations WHERE version = 'creating'";
+/// The tables stay incomplete, and the next process completes them.
+const GIVE_UP_LOCK: &str =
+    "UPDATE __diesel_schema_migrations SET run_on = '2000-01-01' WHERE version = 'creating'";
 
 diesel::table! {
     __diesel_schema_migrations (version) {
@@ -77,6 +99,11 @@ impl Refusal {
         Self { kind, reason: reason.into() }
     }
 
+    fn of_another_program() -> Self {
+        let reason = "has tables of another program with the names that smsq needs";
+        Self::new(StoreErrorKind::Unrecognized, reason)
+    }
+
     fn no_tables() -> Self {
         Self::new(StoreErrorKind::NoTables, "has no tables of smsq yet")
     }
@@ -85,12 +112,14 @@ impl Refusal {
     fn of(applied: &[String]) -> Option<Self> {
         // The versions of the earlier revisions were numbers without a name.
         if applied.iter().any(|version| matches!(version.parse::<u32>(), Ok(1..=26))) {
-            let reason =
-                "has tables of an earlier revision of smsq, with which no version was released";
+            let reason = "was made by a development version of smsq, before its first release; this smsq cannot use it";
             return Some(Self::new(StoreErrorKind::Older, reason));
         }
         // They are the same on every engine.
         let is_known = |version: &String| SQLITE.iter().any(|(known, _)| known == version);
+        if !applied.is_empty() && !applied.iter().any(|version| version == FIRST) {
+            return Some(Self::of_another_program());
+        }
         let newer = applied.iter().find(|version| !is_known(version))?;
         let reason = format!("was written by a newer smsq (schema {newer})");
         Some(Self::new(StoreErrorKind::Newer, reason))
@@ -144,19 +173,28 @@ impl Store {
                 transaction!(self, |connection| create(connection, access, created_for))
             }
             Dialect::Postgres => transaction!(self, |connection| async {
-                match lock_transaction(connection, patience).await? {
+                // Another program may also have created a table in a transaction that is open.
+                let created = match lock_transaction(connection, patience).await {
                     Ok(()) => create(connection, access, created_for).await,
-                    Err(refusal) => Ok(Err(refusal)),
+                    Err(error) => Err(error),
+                };
+                match created {
+                    Err(error) if error.kind() == StoreErrorKind::Busy => Ok(Err(locked(patience))),
+                    created => created,
                 }
             }),
             // Each statement of the script is a transaction.
             Dialect::Mysql => querying!(self, Write, |connection| async {
-                let release = match lock_session(connection, patience).await? {
-                    Ok(release) => release,
-                    Err(refusal) => return Ok(Err(refusal)),
-                };
+                let is_in_cluster = connection.is_in_cluster().await?;
+                if !lock_session(connection, is_in_cluster, patience).await? {
+                    return Ok(Err(locked(patience)));
+                }
                 let created = create(connection, access, created_for).await;
-                let released = connection.run(&release).await;
+                let row = if created.is_ok() { DELETE_LOCK } else { GIVE_UP_LOCK };
+                let mut released = connection.run(row).await;
+                if !is_in_cluster {
+                    released = connection.run(&format!("DO release_lock({LOCK_NAME})")).await;
+                }
                 created.and_then(|created| released.map(|()| created))
             }),
         }
@@ -188,39 +226,39 @@ fn locked(patience: Duration) -> Refusal {
 }
 
 /// Locks PostgreSQL until the transaction ends.
-async fn lock_transaction(
-    connection: &mut Connection,
-    patience: Duration,
-) -> QueryResult<Result<(), Refusal>> {
+async fn lock_transaction(connection: &mut Connection, patience: Duration) -> QueryResult<()> {
     let limit = patience.as_millis();
     let lock = format!(
         "SET LOCAL lock_timeout = '{limit}ms'; SELECT pg_advisory_xact_lock({LOCK_NUMBER})"
     );
-    match connection.run(&lock).await {
-        Err(error) if error.kind() == StoreErrorKind::Busy => Ok(Err(locked(patience))),
-        done => Ok(Ok(done?)),
-    }
+    connection.run(&lock).await
 }
 
-/// Locks MySQL until the statement that is returned runs; the lock of a single server also ends with the session.
+/// Locks MySQL; the lock of a single server also ends with the session. Returns false if another process holds it for
+/// longer than `patience`.
 async fn lock_session(
     connection: &mut Connection,
+    is_in_cluster: bool,
     patience: Duration,
-) -> QueryResult<Result<String, Refusal>> {
-    let (is_locked, release) = if connection.is_in_cluster().await? {
-        (lock_cluster(connection, patience).await?, DELETE_LOCK.to_owned())
-    } else {
+) -> QueryResult<bool> {
+    if !is_in_cluster {
         let limit = patience.as_secs();
         let lock = format!("coalesce(get_lock({LOCK_NAME}, {limit}), 0)");
-        (connection.number(&lock).await? == 1, format!("DO release_lock({LOCK_NAME})"))
-    };
-    Ok(if is_locked { Ok(release) } else { Err(locked(patience)) })
+        if connection.number(&lock).await? != 1 {
+            return Ok(false);
+        }
+    }
+    connection.run(create_history(Dialect::Mysql)).await?;
+    if is_in_cluster {
+        return lock_cluster(connection, patience).await;
+    }
+    connection.run(INSERT_LOCK).await?;
+    Ok(true)
 }
 
 /// Locks a Galera cluster: of two nodes that insert the same row at once, only one can commit it. Nodes that create the
 /// same view at once stop all nodes.
 async fn lock_cluster(connection: &mut Connection, patience: Duration) -> QueryResult<bool> {
-    connection.run(CREATE_HISTORY).await?;
     let began = Instant::now();
     loop {
         for lock in [INSERT_LOCK, TAKE_OVER_LOCK] {
@@ -252,15 +290,19 @@ async fn look(connection: &mut Connection, access: Access) -> QueryResult<FoundT
     let history = "'__diesel_schema_migrations'";
     if connection.number(&count(history)).await? == 0 {
         return Ok(if own > 0 {
-            let reason = "has tables of another program with the names that smsq needs";
-            FoundTables::Refused(Refusal::new(StoreErrorKind::Unrecognized, reason))
+            FoundTables::Refused(Refusal::of_another_program())
         } else if access == Access::Create {
             FoundTables::Missing
         } else {
             FoundTables::Refused(Refusal::no_tables())
         });
     }
-    let applied = applied(connection).await?;
+    let versions = history::table.order(history::version).select(history::version);
+    let found: Vec<String> = versions.load(connection).await?;
+    if own > 0 && found.is_empty() {
+        return Ok(FoundTables::Refused(Refusal::of_another_program()));
+    }
+    let applied = without_lock(found);
     if let Some(refusal) = Refusal::of(&applied) {
         return Ok(FoundTables::Refused(refusal));
     }
@@ -278,7 +320,12 @@ async fn look(connection: &mut Connection, access: Access) -> QueryResult<FoundT
 
 async fn applied(connection: &mut Connection) -> QueryResult<Vec<String>> {
     let versions = history::table.order(history::version).select(history::version);
-    versions.filter(history::version.ne(LOCK_VERSION)).load(connection).await
+    Ok(without_lock(versions.load(connection).await?))
+}
+
+fn without_lock(mut versions: Vec<String>) -> Vec<String> {
+    versions.retain(|version| version != LOCK_VERSION);
+    versions
 }
 
 /// The migrations that are not applied, oldest first.
@@ -299,7 +346,7 @@ async fn create(
         FoundTables::Refused(refusal) => return Ok(Err(refusal)),
         FoundTables::Missing => {}
     }
-    connection.run(CREATE_HISTORY).await?;
+    connection.run(create_history(connection.dialect())).await?;
     let applied = applied(connection).await?;
     for (version, sql) in missing(connection.dialect(), &applied) {
         connection.run(sql).await?;

@@ -1,5 +1,6 @@
 //! Practice: what is practice says so everywhere, and neither replaces nor meets what is not.
 
+use rustix::process::Signal;
 use serde_json::Value;
 use smsq_sandbox::SandboxConfig;
 
@@ -26,6 +27,34 @@ fn run(scratch: &Scratch, line: &str) -> Ran {
 fn assert_marked(ran: &Ran, code: i32) {
     assert_eq!(ran.code(), Some(code), "{ran}");
     assert_eq!(ran.stdout().lines().next(), Some(NOTICE), "{ran}");
+}
+
+#[test]
+fn practice_imports_nothing_into_a_database_that_is_made_meanwhile() {
+    with_every_database(|db| {
+        let scratch = Scratch::new();
+        scratch.write("practice.csv", &list(20_000)).write("real.csv", &list(2));
+        let line = format!("run practice.csv --practice --text Never --database {}", db.url);
+        let mut practice = scratch.start(line.split(' '));
+        let folder = format!("/proc/{}/fd", practice.id());
+        let is_reading = || {
+            let files = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+            files
+                .filter_map(|file| file.path().read_link().ok())
+                .any(|file| file.ends_with("practice.csv"))
+        };
+        assert!(practice.until("it reads its list", is_reading));
+        practice.freeze();
+        let line = format!("import real.csv --text Hello --campaign r --database {}", db.url);
+        let real = run(&scratch, &line);
+        assert_eq!(real.code(), Some(0), "{real}");
+        practice.signal(Signal::CONT);
+        let ended = practice.ended();
+        assert_eq!(ended.code(), Some(2), "{ended}");
+        assert!(ended.stderr().contains("is not a practice database"), "{ended}");
+        let campaigns = "SELECT name AS value FROM campaign WHERE id > 1";
+        assert_eq!(db.words(campaigns), [Some("r".to_owned())]);
+    });
 }
 
 #[test]

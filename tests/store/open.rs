@@ -108,9 +108,32 @@ async fn earlier_revision_is_an_error_and_unchanged() {
                 let error = Store::open(&db.url, access).await.err().expect("it is refused");
                 assert_eq!(error.kind(), StoreErrorKind::Older);
                 assert!(!error.is_temporary());
-                let reason =
-                    "has tables of an earlier revision of smsq, with which no version was released";
+                let reason = "was made by a development version of smsq, before its first release; this smsq cannot use it";
                 assert!(error.to_string().contains(reason), "{error}");
+            }
+            assert_eq!(content(&db), before);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn tables_of_others_are_refused_and_unchanged() {
+    on_every_database(async |db| {
+        db.run(
+            "CREATE TABLE __diesel_schema_migrations (version VARCHAR(50) PRIMARY KEY NOT NULL,
+             run_on TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP);
+             CREATE TABLE campaign (id INTEGER PRIMARY KEY)",
+        );
+        let theirs = "INSERT INTO __diesel_schema_migrations (version) VALUES ('20230101000000')";
+        for versions in [None, Some(theirs)] {
+            if let Some(sql) = versions {
+                db.run(sql);
+            }
+            let before = content(&db);
+            for access in [Access::Create, Access::Existing, Access::Read] {
+                let error = Store::open(&db.url, access).await.err().expect("it is refused");
+                assert_eq!(error.kind(), StoreErrorKind::Unrecognized, "{error}");
             }
             assert_eq!(content(&db), before);
         }

@@ -478,6 +478,7 @@ async fn interrupted_creation_of_tables_is_completed() {
             "CREATE TABLE __diesel_schema_migrations (version VARCHAR(50) PRIMARY KEY NOT NULL,
              run_on TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP)",
         );
+        db.run("INSERT INTO __diesel_schema_migrations (version) VALUES ('creating')");
         db.run(&statements[..done].concat());
         let queue = TestQueue::new(db).await;
         for sql in [columns, keys] {

@@ -304,7 +304,7 @@ SELECT DISTINCT `sms`.`campaign_id`, `sms`.`lane` FROM `sms` WHERE (`sms`.`campa
 
 SELECT DISTINCT `sms`.`campaign_id`, `sms`.`lane` FROM `sms` WHERE (`sms`.`campaign_id` IN (SELECT id FROM campaign) AND (`sms`.`state` = ?));
 
-SELECT `__diesel_schema_migrations`.`version` FROM `__diesel_schema_migrations` WHERE (`__diesel_schema_migrations`.`version` != ?) ORDER BY `__diesel_schema_migrations`.`version`;
+SELECT `__diesel_schema_migrations`.`version` FROM `__diesel_schema_migrations` ORDER BY `__diesel_schema_migrations`.`version`;
 
 SELECT `activity`.`at`, `activity`.`campaign_id`, `activity`.`provider`, `activity`.`sent`, `activity`.`failed`, `activity`.`unknown`, `activity`.`throttled`, `activity`.`unavailable` FROM `activity` WHERE ((`activity`.`at` >= ?) AND (`activity`.`at` < ?)) ORDER BY `activity`.`at`, `activity`.`campaign_id`, `activity`.`provider`;
 
