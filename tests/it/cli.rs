@@ -319,7 +319,7 @@ fn file_that_is_not_a_database_is_left_unchanged() {
     exit 2
     ----- stderr
     error: `.`: is a folder, not a database
-    hint: set `--database` to a new file; smsq never overwrites data of other programs
+    hint: set `--database` to a new database; smsq never overwrites data of other programs
     ");
     snapshot!(scratch.run(["status", "--database", "postgres://localhost/smsq"]), @r"
     exit 2
