@@ -47,6 +47,7 @@ use smsq_process::console::{Console, Verbosity};
 use smsq_process::exit::Exit;
 use smsq_process::identity;
 use smsq_process::jobs::Jobs;
+use smsq_prove::ProveError;
 use smsq_provider::Provider;
 use smsq_report::ReportError;
 use smsq_sender::SendError;
@@ -188,6 +189,9 @@ fn store_error(error: &anyhow::Error) -> Option<&StoreError> {
         return Some(error);
     }
     if let Some(OperationError::Store(error)) = error.downcast_ref() {
+        return Some(error);
+    }
+    if let Some(ProveError::Store(error)) = error.downcast_ref() {
         return Some(error);
     }
     error.downcast_ref()

@@ -75,7 +75,8 @@ fn tables_of_an_earlier_revision_are_refused_by_every_command() {
         ));
         let scratch = Scratch::at(&db.url);
         scratch.write("list.csv", "phone\n+447400100001\n");
-        for line in ["status", "send", "cancel c", "import list.csv --text Hello"] {
+        let prove = format!("prove --database {}", db.url);
+        for line in ["status", "send", "cancel c", "import list.csv --text Hello", &prove] {
             let ran = scratch.run(line.split(' '));
             assert_eq!(ran.code(), Some(2), "{ran}");
             let reason = "was made by a development version of smsq, before its first release; this smsq cannot use it\n\
