@@ -99,7 +99,8 @@ impl Server {
         let metrics = Arc::new(ServerMetrics::new(
             store.clone(),
             patient_store.clone(),
-            (parts.metrics, parts.counted),
+            parts.metrics,
+            parts.counted,
             parts.default_provider.clone(),
         ));
         // Without a limit: a batch of a list may take longer than a request.

@@ -39,7 +39,8 @@ impl ServerMetrics {
     pub(super) fn new(
         store: Store,
         patient_store: Store,
-        (config, counted): (smsq_metrics::Config, Arc<Metrics>),
+        config: smsq_metrics::Config,
+        counted: Arc<Metrics>,
         default_provider: Option<String>,
     ) -> Self {
         Self {

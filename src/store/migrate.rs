@@ -147,12 +147,12 @@ impl Store {
         access: Access,
         created_for: Mode,
     ) -> Result<Mode, StoreError> {
-        let mode = match querying!(self, Write, |connection| look(connection, access))? {
+        let looked = match querying!(self, Write, |connection| look(connection, access))? {
             FoundTables::Current(mode) => Ok(mode),
             FoundTables::Missing => self.create(patience, access, created_for).await?,
             FoundTables::Refused(refusal) => Err(refusal),
         };
-        let mode = mode.map_err(|refusal| refusal.into_error(self))?;
+        let mode = looked.map_err(|refusal| refusal.into_error(self))?;
         if self.dialect() == Dialect::Sqlite && access != Access::Read {
             // The mode is stored in the file, so it is set only after the tables are checked.
             querying!(self, Write, |connection| connection.run("PRAGMA journal_mode = WAL"))?;

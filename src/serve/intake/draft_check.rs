@@ -26,7 +26,7 @@ pub(crate) struct ShownMessage {
 }
 
 impl ShownMessage {
-    pub(crate) fn of((label, sample): (Option<&str>, &Sample)) -> Self {
+    pub(crate) fn of(label: Option<&str>, sample: &Sample) -> Self {
         Self {
             label: label.map(str::to_owned),
             phone: sample.phone.clone(),
@@ -104,8 +104,12 @@ impl DraftCheck {
         self.rejected = list.summary.rejected;
         self.rows =
             estimate.rows().0.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        self.samples =
-            estimate.estimate.labelled_samples().into_iter().map(ShownMessage::of).collect();
+        self.samples = estimate
+            .estimate
+            .labelled_samples()
+            .into_iter()
+            .map(|(label, sample)| ShownMessage::of(label, sample))
+            .collect();
         self.rejects = estimate
             .rejects
             .iter()

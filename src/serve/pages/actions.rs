@@ -83,7 +83,7 @@ impl EstimateView {
         let estimate = estimate_queue(&shared.lists, of, lanes, count, region, |_, _| ()).await?;
         let samples = estimate.estimate.labelled_samples().into_iter();
         Ok(Self {
-            samples: samples.map(ShownMessage::of).collect(),
+            samples: samples.map(|(label, sample)| ShownMessage::of(label, sample)).collect(),
             rows: estimate.rows.0,
             waiting: subject.waiting.iter().map(ToString::to_string).collect(),
         })

@@ -54,7 +54,7 @@ impl TextTrial {
             problem: rejected
                 .filter(|_| estimate.list.summary.accepted == 0)
                 .map(|(line, rejection)| sentence(&format!("row {line}: {}", rejection.reason))),
-            samples: samples.map(|sample| ShownMessage::of((None, sample))).collect(),
+            samples: samples.map(|sample| ShownMessage::of(None, sample)).collect(),
             rows: rows.filter(|(name, _)| ABOUT_TEXT.contains(name)).collect(),
         }
     }
