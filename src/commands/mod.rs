@@ -425,7 +425,8 @@ impl Context {
             providers: sections.keys().chain(routes.keys()).cloned().collect(),
             requirements: providers::requirements(
                 sections,
-                (routes, self.config.prices.clone()),
+                routes,
+                self.config.prices.clone(),
                 self.environment.clone(),
             ),
             prices: self.config.prices.clone(),

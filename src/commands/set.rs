@@ -176,7 +176,7 @@ async fn switch(
         }
     };
     let store = context.store().await?;
-    let is_changed = switch_sender(&store, (provider, sender), on, &user_of("set")).await?;
+    let is_changed = switch_sender(&store, provider, sender, on, &user_of("set")).await?;
     let already = if is_changed { "" } else { " already" };
     let effect = match (on, is_changed) {
         (_, false) => "",

@@ -48,11 +48,11 @@ impl SignalWatch {
             let mut last = None;
             loop {
                 let exit = received.next().await;
-                let counted = (exit, Instant::now());
-                if is_same(counted, last) {
+                let now = Instant::now();
+                if is_same(exit, now, last) {
                     continue;
                 }
-                last = Some(counted);
+                last = Some((exit, now));
                 // Before the command hears of it, and begins the stop, too.
                 let is_stopping = listener.stop.has_begun();
                 listener.stop.begin();
@@ -135,7 +135,7 @@ impl Signals {
     }
 }
 
-fn is_same((exit, at): (Exit, Instant), last: Option<(Exit, Instant)>) -> bool {
+fn is_same(exit: Exit, at: Instant, last: Option<(Exit, Instant)>) -> bool {
     last.is_some_and(|(last, last_at)| last == exit && at.duration_since(last_at) < SAME_WITHIN)
 }
 
@@ -150,12 +150,12 @@ mod tests {
     #[test]
     fn same_signal_within_a_second_counts_once() {
         let start = Instant::now();
-        let after = |exit, millis| (exit, start + Duration::from_millis(millis));
-        let first = Some(after(Exit::Interrupted, 0));
-        assert!(!is_same(after(Exit::Interrupted, 0), None));
-        assert!(is_same(after(Exit::Interrupted, 0), first));
-        assert!(is_same(after(Exit::Interrupted, 999), first));
-        assert!(!is_same(after(Exit::Interrupted, 1_000), first));
-        assert!(!is_same(after(Exit::Terminated, 1), first));
+        let after = |millis| start + Duration::from_millis(millis);
+        let first = Some((Exit::Interrupted, start));
+        assert!(!is_same(Exit::Interrupted, start, None));
+        assert!(is_same(Exit::Interrupted, start, first));
+        assert!(is_same(Exit::Interrupted, after(999), first));
+        assert!(!is_same(Exit::Interrupted, after(1_000), first));
+        assert!(!is_same(Exit::Terminated, after(1), first));
     }
 }

@@ -181,7 +181,8 @@ impl Status {
 
     fn json(&self) -> Value {
         let mut object = json(self.is_one, &self.summaries, &self.without_campaign);
-        object["workers"] = self.workers.iter().map(worker_json).collect();
+        object["workers"] =
+            self.workers.iter().map(|(worker, sending)| worker_json(worker, *sending)).collect();
         let pauses = self.pauses.iter().map(|pause| {
             json!({
                 "provider": pause.account.name(),

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use client::HookClient;
 use command::NotifyProgram;
-use smsq_message::event::{NOTIFY, Subscription, Subscriptions};
+use smsq_message::event::{BodyParts, NOTIFY, Subscription, Subscriptions};
 
 pub use client::HookError;
 pub use config::{HookConfig, Included, NotifyConfig};
@@ -88,14 +88,14 @@ pub fn subscriptions(hooks: &[HookConfig], notify: &NotifyConfig) -> Arc<Subscri
         .map(|hook| {
             let kinds = hook.events.iter().copied().collect();
             let included = |part| hook.include.contains(&part);
-            let parts = (included(Included::Phone), included(Included::Text));
+            let parts =
+                BodyParts { phones: included(Included::Phone), texts: included(Included::Text) };
             Subscription::new(hook.name.clone(), kinds, parts)
         })
         .collect();
     if !notify.command.is_empty() {
         let kinds = notify.events.iter().copied().collect();
-        let none = (false, false);
-        all.push(Subscription::new(NOTIFY.to_owned(), kinds, none));
+        all.push(Subscription::new(NOTIFY.to_owned(), kinds, BodyParts::default()));
     }
     Arc::new(Subscriptions::new(all))
 }

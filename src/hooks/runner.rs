@@ -344,7 +344,7 @@ impl HookRunner {
                     _ => "done",
                 };
                 let kind = EventKind::CampaignDone;
-                self.campaign_events(kind, (campaign, state), None, now).await?
+                self.campaign_events(kind, campaign, state, None, now).await?
             }
             // It was removed.
             None => Vec::new(),
@@ -378,10 +378,10 @@ impl HookRunner {
         }
         let mut events = Vec::new();
         if found.stuck_at == Some(now) {
-            let campaign = (&queued.campaign, queued.campaign.state.as_str());
+            let state = queued.campaign.state.as_str();
             let since = accepted_at.max(found.due_since);
             let kind = EventKind::CampaignStuck;
-            events = self.campaign_events(kind, campaign, since, now).await?;
+            events = self.campaign_events(kind, &queued.campaign, state, since, now).await?;
         }
         self.store.hooks().change_watch(known, &found, &events, now).await?;
         Ok(())
@@ -391,7 +391,8 @@ impl HookRunner {
     async fn campaign_events(
         &self,
         kind: EventKind,
-        (campaign, state): (&Campaign, &str),
+        campaign: &Campaign,
+        state: &str,
         since: Option<Timestamp>,
         now: Timestamp,
     ) -> Result<Vec<NewEvent>, StoreError> {

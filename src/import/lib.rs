@@ -41,7 +41,7 @@ pub use self::options::{Options, TextSource, read_query, read_template};
 pub use self::phone_list::PhoneList;
 pub use self::pipeline::ParsedBatch;
 pub use self::plan::Plan;
-pub use self::preview::Preview;
+pub use self::preview::{KeptRows, Preview};
 pub use self::query::QueryRows;
 pub use self::record::{JsonObject, cell, formats, is_nested};
 pub use self::row_mapper::{ProviderRequirements, RowCheck};

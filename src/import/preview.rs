@@ -8,6 +8,7 @@ use super::error::{ImportError, Rejection};
 use super::estimate::{EstimatedCost, MessageStats, PriceOf, Sample};
 use super::pipeline;
 use super::plan::Plan;
+use super::row_mapper::MappedRow;
 use super::summary::{SeenKeys, Summary};
 
 /// Duplicates are looked for among this many messages, so that memory is bounded.
@@ -34,14 +35,75 @@ impl Default for SeenKeys {
     }
 }
 
+/// What a preview keeps of a list.
+#[derive(Clone, Copy, Debug)]
+pub struct KeptRows {
+    /// The first messages, and the first rejected rows.
+    pub max_samples: usize,
+    /// A file with all rejected rows.
+    pub rejects_file: bool,
+}
+
+impl Preview {
+    /// Adds rows with the decisions of the database. `price`: of one segment to a phone.
+    fn add(
+        &mut self,
+        rows: Vec<MappedRow>,
+        decisions: Vec<Decision>,
+        seen: &mut SeenKeys,
+        max_samples: usize,
+        price: PriceOf<'_>,
+    ) {
+        let Self { summary, stats, rejects, saved } = self;
+        for (row, decision) in rows.into_iter().zip(decisions) {
+            let message = row.message;
+            if decision == Decision::Suppressed {
+                summary.suppressed += 1;
+                continue;
+            }
+            if let Decision::Dead(reason) = decision {
+                saved.add(price(&message.phone), row.segments.count);
+                let rejected = [(message.line, Rejection::dead(reason))];
+                summary.add_rejected(&rejected);
+                if rejects.len() < max_samples {
+                    rejects.extend(rejected);
+                }
+                continue;
+            }
+            if let Decision::Unchanged { was_sent } = decision {
+                summary.unchanged += 1;
+                summary.unchanged_sent += u64::from(was_sent);
+                summary.duplicates += 1;
+                continue;
+            }
+            let (is_new, first) = seen.insert(&message.dedupe_key, message.line);
+            if decision == Decision::Duplicate || !is_new {
+                summary.add_duplicate(message.line, first);
+                continue;
+            }
+            summary.accepted += 1;
+            if let Some(kind) = row.non_mobile {
+                summary.add_non_mobile(kind, message.line);
+            }
+            let price = price(&message.phone);
+            let sample = Sample {
+                line: Some(message.line),
+                phone: message.phone,
+                content: row.shown.unwrap_or(message.content),
+                segments: row.segments,
+            };
+            stats.add(sample, price);
+        }
+    }
+}
+
 impl Plan {
-    /// Reads the whole file and keeps the first `max_samples` messages and rejected rows; `keep_rejects`: also a file
-    /// with all rejected rows. `seen` has the keys of other files for the same campaign; `known` is the database and the campaign, if they exist.
+    /// Reads the whole file. `seen` has the keys of other files for the same campaign; `known` is the database and the campaign, if they exist.
     /// `progress` gets the number of rows.
     pub async fn preview(
         &self,
         seen: &mut SeenKeys,
-        (max_samples, keep_rejects): (usize, bool),
+        keep: KeptRows,
         known: Option<(&Store, Option<&Campaign>)>,
         price: PriceOf<'_>,
         mut progress: impl FnMut(u64),
@@ -52,10 +114,10 @@ impl Plan {
             _ => self.unique(),
         };
         let mut preview = Preview {
-            stats: MessageStats::new(max_samples).with_route(self.route()),
+            stats: MessageStats::new(keep.max_samples).with_route(self.route()),
             ..Preview::default()
         };
-        let task = self.task(&unique, keep_rejects)?;
+        let task = self.task(&unique, keep.rejects_file)?;
         let rejects = pipeline::stream::<_, ImportError>(task, async |mut parsed| {
             let decisions = match known {
                 Some((store, campaign)) => {
@@ -67,51 +129,12 @@ impl Plan {
                 }
                 None => vec![NEW; parsed.rows.len()],
             };
-            let Preview { summary, stats, rejects, saved } = &mut preview;
-            summary.rows += parsed.row_count();
-            summary.add_rejected(&parsed.rejected);
-            let room = max_samples.saturating_sub(rejects.len());
-            rejects.extend(parsed.rejected.drain(..).take(room));
-            for (row, decision) in parsed.rows.into_iter().zip(decisions) {
-                let message = row.message;
-                if decision == Decision::Suppressed {
-                    summary.suppressed += 1;
-                    continue;
-                }
-                if let Decision::Dead(reason) = decision {
-                    saved.add(price(&message.phone), row.segments.count);
-                    let rejected = [(message.line, Rejection::dead(reason))];
-                    summary.add_rejected(&rejected);
-                    if rejects.len() < max_samples {
-                        rejects.extend(rejected);
-                    }
-                    continue;
-                }
-                if let Decision::Unchanged { was_sent } = decision {
-                    summary.unchanged += 1;
-                    summary.unchanged_sent += u64::from(was_sent);
-                    summary.duplicates += 1;
-                    continue;
-                }
-                let (is_new, first) = seen.insert(&message.dedupe_key, message.line);
-                if decision == Decision::Duplicate || !is_new {
-                    summary.add_duplicate(message.line, first);
-                    continue;
-                }
-                summary.accepted += 1;
-                if let Some(kind) = row.non_mobile {
-                    summary.add_non_mobile(kind, message.line);
-                }
-                let price = price(&message.phone);
-                let sample = Sample {
-                    line: Some(message.line),
-                    phone: message.phone,
-                    content: row.shown.unwrap_or(message.content),
-                    segments: row.segments,
-                };
-                stats.add(sample, price);
-            }
-            progress(summary.rows);
+            preview.summary.rows += parsed.row_count();
+            preview.summary.add_rejected(&parsed.rejected);
+            let room = keep.max_samples.saturating_sub(preview.rejects.len());
+            preview.rejects.extend(parsed.rejected.drain(..).take(room));
+            preview.add(parsed.rows, decisions, seen, keep.max_samples, price);
+            progress(preview.summary.rows);
             Ok(())
         })
         .await?;

@@ -7,6 +7,10 @@ use smsq_store::{Access, Campaign, ImportApproval, NewCampaign, Store};
 
 use super::*;
 
+const fn keep(max_samples: usize) -> KeptRows {
+    KeptRows { max_samples, rejects_file: false }
+}
+
 struct Fixture {
     folder: tempfile::TempDir,
     store: Store,
@@ -108,7 +112,7 @@ async fn preview_matches_the_import_and_writes_nothing() {
     let plan = Plan::prepare(fixture.options("list.csv", LIST)).expect("a plan");
     let known = Some((&fixture.store, Some(&fixture.campaign)));
     let preview = plan
-        .preview(&mut SeenKeys::default(), (1, false), known, &|_| None, |_| {})
+        .preview(&mut SeenKeys::default(), keep(1), known, &|_| None, |_| {})
         .await
         .expect("previews");
     assert_eq!(
@@ -128,7 +132,7 @@ async fn preview_matches_the_import_and_writes_nothing() {
     let summary = fixture.import(fixture.options("list.csv", LIST)).await;
     assert_eq!(summary.segments, preview.stats.segments);
     let after = plan
-        .preview(&mut SeenKeys::default(), (1, false), known, &|_| None, |_| {})
+        .preview(&mut SeenKeys::default(), keep(1), known, &|_| None, |_| {})
         .await
         .expect("previews");
     assert_eq!((after.summary.accepted, after.summary.duplicates), (0, 3));
@@ -187,7 +191,7 @@ async fn long_texts_make_smaller_batches() {
     let plan = Plan::prepare(options).expect("a plan");
     let mut batches = 0;
     let preview = plan
-        .preview(&mut SeenKeys::default(), (1, false), None, &|_| None, |_| {
+        .preview(&mut SeenKeys::default(), keep(1), None, &|_| None, |_| {
             batches += 1;
         })
         .await;
@@ -230,7 +234,7 @@ async fn unusual_files_are_read_or_refused() {
         let found = match plan {
             Ok(plan) => {
                 let preview = plan
-                    .preview(&mut SeenKeys::default(), (9, false), None, &|_| None, |_| {})
+                    .preview(&mut SeenKeys::default(), keep(9), None, &|_| None, |_| {})
                     .await
                     .expect("previews");
                 Ok((preview.summary.rows, preview.summary.accepted, preview.summary.rejected))

@@ -43,7 +43,8 @@ impl AdmissionRules {
     /// the error of the clock.
     pub fn admit(
         &self,
-        (sms, provider): (&Sms, &str),
+        sms: &Sms,
+        provider: &str,
         is_imported: bool,
         now: Timestamp,
         tolerance: Duration,
@@ -110,7 +111,7 @@ mod tests {
     }
 
     fn admit(rules: &AdmissionRules, sms: &Sms, now: i64) -> Admission {
-        rules.admit((sms, "cellar"), false, at(now), TOLERANCE)
+        rules.admit(sms, "cellar", false, at(now), TOLERANCE)
     }
 
     fn rules_of(provider: &str, rules: ProviderRules) -> AdmissionRules {
@@ -185,7 +186,7 @@ mod tests {
         let rules = AdmissionRules::default();
         let sms = Sms { phone: "+199999".to_owned(), ..sms() };
         assert_eq!(refused(&rules, &sms, 0), Some(Class::Recipient));
-        let imported = rules.admit((&sms, "cellar"), true, at(0), TOLERANCE);
+        let imported = rules.admit(&sms, "cellar", true, at(0), TOLERANCE);
         assert!(matches!(imported, Admission::Send { .. }), "{imported:?}");
     }
 

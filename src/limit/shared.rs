@@ -60,9 +60,8 @@ struct User {
 type SharedLimitRow = (i64, i32, String, i64, Option<String>);
 
 impl SharedLimit {
-    pub fn from_row(
-        (next_us, max_cost, state, paused_until, pause_reason): SharedLimitRow,
-    ) -> Self {
+    pub fn from_row(row: SharedLimitRow) -> Self {
+        let (next_us, max_cost, state, paused_until, pause_reason) = row;
         Self {
             next_us,
             max_cost,

@@ -80,26 +80,27 @@ impl<'de> Deserialize<'de> for EventKind {
     }
 }
 
+/// What the bodies of events contain of the messages.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BodyParts {
+    pub phones: bool,
+    /// The texts of replies, and the reasons of providers.
+    pub texts: bool,
+}
+
 /// What one hook wants.
 #[derive(Debug, Default)]
 pub struct Subscription {
     pub hook: String,
     pub kinds: BTreeSet<EventKind>,
-    /// Bodies have phones.
-    pub has_phones: bool,
-    /// Bodies of replies have their texts, and those of messages the reasons of providers.
-    pub has_texts: bool,
+    pub parts: BodyParts,
     /// More events wait than are stored: `message.delivered` is only counted.
     is_full: AtomicBool,
 }
 
 impl Subscription {
-    pub fn new(
-        hook: String,
-        kinds: BTreeSet<EventKind>,
-        (has_phones, has_texts): (bool, bool),
-    ) -> Self {
-        Self { hook, kinds, has_phones, has_texts, is_full: AtomicBool::new(false) }
+    pub fn new(hook: String, kinds: BTreeSet<EventKind>, parts: BodyParts) -> Self {
+        Self { hook, kinds, parts, is_full: AtomicBool::new(false) }
     }
 
     /// Sets whether more events wait than are stored, so that `message.delivered` is only counted.
@@ -237,7 +238,7 @@ mod tests {
     #[test]
     fn full_hook_skips_only_deliveries() {
         let subscription =
-            Subscription::new("crm".to_owned(), EventKind::ALL.into(), (false, false));
+            Subscription::new("crm".to_owned(), EventKind::ALL.into(), BodyParts::default());
         assert!(!subscription.skips(EventKind::MessageDelivered));
         subscription.set_full(true);
         assert!(subscription.skips(EventKind::MessageDelivered));

@@ -98,6 +98,7 @@ pub struct ProviderMetrics {
 }
 
 impl Default for Metrics {
+    #[expect(clippy::too_many_lines, reason = "it is the list of all metrics")]
     fn default() -> Self {
         let mut registry = Registry::with_prefix(PREFIX);
         macro_rules! register {

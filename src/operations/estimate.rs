@@ -7,8 +7,8 @@ use std::fmt::Display;
 use indicatif::HumanCount;
 use serde_json::{Map, Value, json};
 use smsq_import::{
-    Estimate, EstimatedCost, Interpretation, MessageStats, Plan, ProviderRequirements, Rejection,
-    Sample, Schedule, SeenKeys, SegmentTotals, Summary,
+    Estimate, EstimatedCost, Interpretation, KeptRows, MessageStats, Plan, ProviderRequirements,
+    Rejection, Sample, Schedule, SeenKeys, SegmentTotals, Summary,
 };
 use smsq_message::budget::Budget;
 use smsq_message::phone::{Phone, Region};
@@ -76,8 +76,8 @@ impl ListOptions {
         let currency = prices.currency();
         let price = |phone: &str| prices.of(phone);
         let known = store.map(|store| (store, campaign));
-        let samples = (SAMPLES, keep_rejects);
-        let preview = plan.preview(seen, samples, known, &price, progress).await?;
+        let keep = KeptRows { max_samples: SAMPLES, rejects_file: keep_rejects };
+        let preview = plan.preview(seen, keep, known, &price, progress).await?;
         let facts = approval::facts(&preview.summary, currency.as_deref());
         Ok(ListEstimate {
             approval: approval::expected(&self.settings, store, campaign, &facts).await?,
@@ -181,24 +181,36 @@ pub struct QueueEstimate {
     pub estimate: Estimate,
 }
 
-/// Reads the first `count` messages in these lanes of a campaign, `None`: in all, but not more than `most`. `rate`: a further limit; `region`: that of
-/// numbers that other programs inserted; `progress` gets the number of messages that were read, and how many will be.
+/// The messages that an estimate of a queue is about.
+pub struct EstimatedQueue<'a> {
+    pub campaign: &'a Campaign,
+    /// `None`: all.
+    pub lanes: Option<&'a [LaneId]>,
+    /// The number of messages in these lanes.
+    pub count: u64,
+    /// Not more than this many are read.
+    pub max_read: u64,
+    /// A further limit.
+    pub rate: Option<&'a Rates>,
+}
+
+/// Reads the first messages of the queue. `region` is the default for numbers that other programs inserted. `progress` gets
+/// the number of messages that were read, and how many will be.
 pub async fn estimate_queue(
     settings: &ListSettings,
-    (store, campaign): (&Store, &Campaign),
-    lanes: Option<&[LaneId]>,
-    (count, most): (u64, u64),
-    (rate, region): (Option<&Rates>, Option<Region>),
+    store: &Store,
+    queue: EstimatedQueue<'_>,
+    region: Option<Region>,
     mut progress: impl FnMut(u64, u64),
 ) -> Result<QueueEstimate, OperationError> {
+    let EstimatedQueue { campaign, lanes, count, max_read, rate } = queue;
     let provider = campaign.provider.as_ref().or(settings.default_provider.as_ref());
     let requirements =
         provider.map(|name| (settings.requirements)(name, campaign.sender.clone())).transpose()?;
     let needed = requirements.as_ref();
-    let check = needed.and_then(|needed| needed.check.as_ref());
     let route = needed.and_then(|needed| needed.route.clone());
     let prices = ListPrices::new(&settings.prices, provider.map(String::as_str), route.clone());
-    let to_read = count.min(most);
+    let to_read = count.min(max_read);
     let mut stats = MessageStats::new(SAMPLES).with_route(route.clone());
     let mut queue = store.report().queue(campaign.id, lanes).await?;
     let (mut read, mut suppressed) = (0, 0);
@@ -209,26 +221,13 @@ pub async fn estimate_queue(
             break;
         }
         read += queued.len() as u64;
-        let queued = queued.into_iter();
-        let messages: Vec<NewSms> = queued.map(|queued| message(queued, region)).collect();
-        let phones: Vec<&str> = messages.iter().map(|message| message.phone.as_str()).collect();
-        let suppressed_phones = store.suppression().among(&phones).await?;
+        let messages: Vec<_> = queued.into_iter().map(|queued| message(queued, region)).collect();
+        let count = messages.len();
+        let messages = not_suppressed(store, messages).await?;
+        suppressed += (count - messages.len()) as u64;
         for message in messages {
-            if suppressed_phones.contains(&message.phone) {
-                suppressed += 1;
-                continue;
-            }
-            let shown = check
-                .and_then(|check| check(&message, route.as_deref()).ok().flatten())
-                .unwrap_or(message.content);
             let price = prices.of(&message.phone);
-            let sample = Sample {
-                line: None,
-                segments: segments::count(&shown),
-                phone: message.phone,
-                content: shown,
-            };
-            stats.add(sample, price);
+            stats.add(sample(message, needed, route.as_deref()), price);
         }
         progress(read, to_read);
     }
@@ -267,6 +266,28 @@ pub async fn estimate_queue(
     };
     rows.add_estimate(&estimate);
     Ok(QueueEstimate { by, rows, estimate })
+}
+
+async fn not_suppressed(
+    store: &Store,
+    mut messages: Vec<NewSms>,
+) -> Result<Vec<NewSms>, OperationError> {
+    let phones: Vec<&str> = messages.iter().map(|message| message.phone.as_str()).collect();
+    let suppressed = store.suppression().among(&phones).await?;
+    messages.retain(|message| !suppressed.contains(&message.phone));
+    Ok(messages)
+}
+
+/// A message as the recipient sees it.
+fn sample(
+    message: NewSms,
+    requirements: Option<&ProviderRequirements>,
+    route: Option<&Route>,
+) -> Sample {
+    let check = requirements.and_then(|needed| needed.check.as_ref());
+    let shown =
+        check.and_then(|check| check(&message, route).ok().flatten()).unwrap_or(message.content);
+    Sample { line: None, segments: segments::count(&shown), phone: message.phone, content: shown }
 }
 
 /// The properties of a queued message that an estimate needs. A phone that another program inserted is parsed as it will

@@ -22,7 +22,8 @@ pub use budget::{COUNTED_LATER, budget, check_priced, count_budget};
 pub use campaign::{cancel, change_settings, change_state, limit};
 pub use campaign_action::{CampaignAction, Permitted, Refused};
 pub use estimate::{
-    EstimateRows, ListEstimate, QueueEstimate, SAMPLES, alphabet, estimate_queue, reasons,
+    EstimateRows, EstimatedQueue, ListEstimate, QueueEstimate, SAMPLES, alphabet, estimate_queue,
+    reasons,
 };
 pub use list_settings::{ListPrices, ListSettings, Requirements, is_url};
 pub use lists::{

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use smsq_import::{
-    ImportError, Options, Plan, ProviderRequirements, RejectLimit, Schedule, SeenKeys, Summary,
-    Target, When,
+    ImportError, KeptRows, Options, Plan, ProviderRequirements, RejectLimit, Schedule, SeenKeys,
+    Summary, Target, When,
 };
 use smsq_message::budget::Budget;
 use smsq_message::prices::Prices;
@@ -372,7 +372,8 @@ impl ListOptions {
         };
         for plan in plans {
             let mut seen = SeenKeys::default();
-            let preview = plan.preview(&mut seen, (0, false), None, &|_| None, &progress);
+            let keep = KeptRows { max_samples: 0, rejects_file: false };
+            let preview = plan.preview(&mut seen, keep, None, &|_| None, &progress);
             let summary = preview.await?.summary;
             if !limit.allows(summary.rejected, summary.rows) {
                 let (file, rejected, rows) = (plan.file(), summary.rejected, summary.rows);

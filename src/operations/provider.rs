@@ -23,7 +23,8 @@ pub async fn resume_provider(
 #[boxed]
 pub async fn switch_sender(
     store: &Store,
-    (provider, sender): (&str, &str),
+    provider: &str,
+    sender: &str,
     on: bool,
     actor: &Actor,
 ) -> Result<bool, OperationError> {

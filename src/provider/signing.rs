@@ -102,11 +102,11 @@ pub(super) fn tc3(
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> String {
-    let hash = canonical_hash("/", "", headers, body);
+    let (hash, names) = canonical_hash("/", "", headers, body);
     let seconds = now.as_millis().div_euclid(1_000).to_string();
     let date = utc(now, "%Y-%m-%d");
     let scope = [date.as_str(), service, "tc3_request"];
-    scoped(keys, "TC3", &seconds, &scope, hash)
+    scoped(keys, "TC3", &seconds, &scope, &hash, &names)
 }
 
 /// The version 4 signature of AWS for a `POST`: the value of header `Authorization`. `headers` are all signed headers
@@ -124,10 +124,10 @@ pub(super) fn sigv4(
     let path: Vec<String> = url.path().split('/').map(percent_encoded).collect();
     let pairs: Vec<_> = url.query_pairs().collect();
     let pairs: Vec<_> = pairs.iter().map(|(name, value)| (&**name, &**value)).collect();
-    let hash = canonical_hash(&path.join("/"), &sorted_query(&pairs), headers, body);
+    let (hash, names) = canonical_hash(&path.join("/"), &sorted_query(&pairs), headers, body);
     let date = utc(now, "%Y%m%d");
     let scope = [date.as_str(), region, service, "aws4_request"];
-    scoped(keys, "AWS4", &utc(now, AMZ_DATE), &scope, hash)
+    scoped(keys, "AWS4", &utc(now, AMZ_DATE), &scope, &hash, &names)
 }
 
 /// Signs with a key that is derived from the secret and each part of `scope`.
@@ -136,7 +136,8 @@ fn scoped(
     version: &str,
     time: &str,
     scope: &[&str],
-    (hash, names): (String, String),
+    hash: &str,
+    signed_names: &str,
 ) -> String {
     let secret = format!("{version}{}", keys.secret).into_bytes();
     let key = scope.iter().fold(secret, |key, part| hmac_sha256(&key, part.as_bytes()));
@@ -145,7 +146,9 @@ fn scoped(
     let to_sign = format!("{algorithm}\n{time}\n{scope}\n{hash}");
     let signature = hex::encode(hmac_sha256(&key, to_sign.as_bytes()));
     let id = keys.id;
-    format!("{algorithm} Credential={id}/{scope}, SignedHeaders={names}, Signature={signature}")
+    format!(
+        "{algorithm} Credential={id}/{scope}, SignedHeaders={signed_names}, Signature={signature}"
+    )
 }
 
 #[cfg(test)]

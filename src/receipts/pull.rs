@@ -295,7 +295,7 @@ impl Pass<'_> {
             return Ok(resumed.is_some());
         };
         if self.source.shape == PullShape::Ask {
-            self.ask(awaited, (Timestamp::from_millis(0), 0)).await?;
+            self.ask(awaited, Timestamp::from_millis(0), 0).await?;
             return Ok(true);
         }
         let reach = self.source.horizon.map(|horizon| now.minus(horizon));
@@ -317,7 +317,7 @@ impl Pass<'_> {
         self.began = stopped.began;
         let done = match stopped.place {
             PassPlace::Page { since, until, cursor } => self.sweep(since, until, cursor).await,
-            PassPlace::Message { spans, after } => self.ask(spans, after).await,
+            PassPlace::Message { spans, after: (at, id) } => self.ask(spans, at, id).await,
         };
         self.began = now;
         match done {
@@ -398,27 +398,31 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Asks for each message that was sent in one of these spans, of the first one after the message `after`.
+    /// Asks for each message that was sent in one of these spans, of the first one after the message with this instant
+    /// and id.
     async fn ask(
         &mut self,
         spans: Vec<SentSpan>,
-        mut after: (Timestamp, i64),
+        mut after_at: Timestamp,
+        mut after_id: i64,
     ) -> Result<(), PullError> {
         for (index, (first, last)) in spans.iter().enumerate() {
             let span = *first..=*last;
             loop {
                 let name = self.pulled.provider.name().to_owned();
-                let messages = self.store.receipts().awaiting(&name, &span, after, ASKED).await?;
+                let messages =
+                    self.store.receipts().awaiting(&name, &span, after_at, after_id, ASKED).await?;
                 if messages.is_empty() {
                     break;
                 }
                 for message in &messages {
-                    self.stop_at(PassPlace::Message { spans: spans[index..].to_vec(), after });
+                    let spans = spans[index..].to_vec();
+                    self.stop_at(PassPlace::Message { spans, after: (after_at, after_id) });
                     self.ask_for(message).await?;
-                    after = (message.sent_at, message.id);
+                    (after_at, after_id) = (message.sent_at, message.id);
                 }
             }
-            after = (Timestamp::from_millis(0), 0);
+            (after_at, after_id) = (Timestamp::from_millis(0), 0);
         }
         self.position = None;
         Ok(())

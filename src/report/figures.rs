@@ -24,6 +24,7 @@ pub(super) struct Fact {
     pub(super) more: String,
 }
 
+#[expect(clippy::too_many_lines, reason = "it is the list of all facts")]
 pub(super) fn facts(report: &Report) -> Vec<Fact> {
     let mut facts = Vec::new();
     let mut fact = |label, value: String, more: String| facts.push(Fact { label, value, more });

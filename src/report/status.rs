@@ -347,7 +347,7 @@ impl WindowStatus {
 }
 
 /// A worker, and how many messages it has claimed and not settled.
-pub fn worker_json((worker, sending): &(Worker, u64)) -> Value {
+pub fn worker_json(worker: &Worker, sending: u64) -> Value {
     json!({
         "id": worker.id,
         "host": worker.host,
@@ -428,6 +428,6 @@ mod tests {
         12      cellar   4012  2025-11-21T09:00:00Z     9 s ago        0
         13      cellar   4013  2025-11-21T09:00:00Z  2m 10s ago    1,234
         ");
-        insta::assert_snapshot!(worker_json(&workers[0]), @r#"{"id":7,"host":"cellar\u0007","pid":4007,"started_at":"2025-11-21T09:00:00Z","heartbeat_at":"2025-11-21T09:02:09Z","sending":64}"#);
+        insta::assert_snapshot!(worker_json(&workers[0].0, workers[0].1), @r#"{"id":7,"host":"cellar\u0007","pid":4007,"started_at":"2025-11-21T09:00:00Z","heartbeat_at":"2025-11-21T09:02:09Z","sending":64}"#);
     }
 }

@@ -381,7 +381,7 @@ impl Committer {
     /// The claim is settled.
     fn forget(&self, settlement: &Settlement) {
         let Settlement { id, claim, .. } = *settlement;
-        self.context.claimed.remove((id, claim));
+        self.context.claimed.remove(id, claim);
         self.context.marks.forget(id, claim);
     }
 

@@ -141,8 +141,8 @@ impl Claimed {
         self.lock().extend(claims);
     }
 
-    pub(super) fn remove(&self, claim: (i64, i64)) {
-        self.lock().remove(&claim);
+    pub(super) fn remove(&self, id: i64, claim: i64) {
+        self.lock().remove(&(id, claim));
     }
 
     pub(super) fn all(&self) -> HashSet<(i64, i64)> {
@@ -175,7 +175,7 @@ mod tests {
         let claimed = Claimed::default();
         claimed.add([(7, 1)]);
         claimed.add([(7, 2)]);
-        claimed.remove((7, 1));
+        claimed.remove(7, 1);
         assert_eq!(claimed.all(), HashSet::from([(7, 2)]));
     }
 }

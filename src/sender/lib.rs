@@ -273,7 +273,7 @@ impl Sender {
             pulling.spawn(puller.run());
         }
         let summary =
-            self.run_with(providers, (database, Arc::new(clock)), stop, progress, events).await;
+            self.run_with(providers, database, Arc::new(clock), stop, progress, events).await;
         stop_pulling.send_replace(true);
         // A panic in it has been logged. What it has read is stored; the rest is read again.
         let ended = async { while pulling.join_next().await.is_some() {} };
@@ -293,7 +293,8 @@ impl Sender {
     async fn run_with(
         &self,
         providers: Vec<(Arc<Provider>, Transport)>,
-        (database, clock): (Database, Arc<Clock>),
+        database: Database,
+        clock: Arc<Clock>,
         stop: watch::Receiver<bool>,
         progress: Arc<Progress>,
         events: Option<mpsc::UnboundedSender<MessageEvent>>,

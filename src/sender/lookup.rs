@@ -315,7 +315,8 @@ fn longest_wait(lookup: &Lookup, provider: &Provider) -> Duration {
 fn next_at(
     lookup: &Lookup,
     provider: &Provider,
-    (claimed_at, known_at): (Timestamp, Timestamp),
+    claimed_at: Timestamp,
+    known_at: Timestamp,
     now: Timestamp,
 ) -> Timestamp {
     let age = now.since(claimed_at);
@@ -395,8 +396,8 @@ impl Series {
             NextLookup::Settled => None,
             NextLookup::At(until) => Some(until),
             NextLookup::Scheduled => {
-                let span = (due.attempt.started_after, due.known_at);
-                Some(next_at(&self.lookup, &self.provider, span, asked_at))
+                let claimed_at = due.attempt.started_after;
+                Some(next_at(&self.lookup, &self.provider, claimed_at, due.known_at, asked_at))
             }
         };
         if let Some(until) = until {
@@ -549,8 +550,8 @@ impl Series {
         if is_absent {
             let why = "the provider does not have it, and no attempts are left";
             let failure = Failure::new(Class::Unavailable, why);
-            let absent = (ResendReason::Absent, Transition::FoundAbsent(failure));
-            return self.requeue_or_fail(due, absent, now).await;
+            let failed = Transition::FoundAbsent(failure);
+            return self.requeue_or_fail(due, ResendReason::Absent, failed, now).await;
         }
         if is_last
             && may_resend
@@ -566,13 +567,14 @@ impl Series {
     async fn requeue_or_fail(
         &self,
         due: &DueLookup,
-        (reason, failed): (ResendReason, Transition),
+        reason: ResendReason,
+        or_failed: Transition,
         due_at: Timestamp,
     ) -> Result<NextLookup, StoreError> {
         let unknown = &due.unknown;
         let max_attempts = self.context.settings.retry.max_attempts;
         if max_attempts > 0 && unknown.attempts >= max_attempts {
-            self.settle_as_failed(unknown, failed);
+            self.settle_as_failed(unknown, or_failed);
             return Ok(NextLookup::Settled);
         }
         if self.requeue(unknown, reason, due_at).await? {
@@ -674,8 +676,8 @@ impl Series {
             // Before the campaign may stop: nothing is queued in a campaign that is not active.
             let due_at = now.plus(wait);
             let failed = Transition::FoundRejected(failure.clone());
-            let not_accepted = (ResendReason::NotAccepted, failed);
-            next = self.requeue_or_fail(due, not_accepted, due_at).await?;
+            let reason = ResendReason::NotAccepted;
+            next = self.requeue_or_fail(due, reason, failed, due_at).await?;
         }
         self.report(LookupEvent::NotAccepted {
             index: self.index,
@@ -701,9 +703,9 @@ impl Series {
         due_at: Timestamp,
     ) -> Result<bool, StoreError> {
         let max_attempts = self.context.settings.retry.max_attempts;
-        let claim = (unknown.id, unknown.claim);
+        let (id, claim) = (unknown.id, unknown.claim);
         let store = self.context.database.reach().await?;
-        let is_queued = store.requeue_message(claim, reason, max_attempts, due_at).await?;
+        let is_queued = store.requeue_message(id, claim, reason, max_attempts, due_at).await?;
         if is_queued {
             self.forget(unknown);
             let progress = &self.context.progress;

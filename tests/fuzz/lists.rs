@@ -5,7 +5,7 @@ use std::io::{Cursor, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use smsq_import::{Options, Plan, Preview, SeenKeys, TextSource};
+use smsq_import::{KeptRows, Options, Plan, Preview, SeenKeys, TextSource};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -180,7 +180,7 @@ fn check(path: &Path, runtime: &Runtime, random: &mut Random) -> Result<(), Stri
         let _ = plan.interpretation();
         runtime.block_on(plan.preview(
             &mut SeenKeys::default(),
-            (usize::MAX, false),
+            KeptRows { max_samples: usize::MAX, rejects_file: false },
             None,
             &|_| None,
             |_| {},

@@ -27,6 +27,7 @@ fn account_error_stops_the_campaign_and_keeps_messages() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "it is one way through all states")]
 fn paused_campaign_waits_and_cancelled_one_is_reimported() {
     let scratch = Scratch::new();
     let gateway = Gateway::start(&scratch, &[]);

@@ -160,8 +160,8 @@ async fn end_of_doubt_clears_its_beginning() {
         let worker = queue.worker().await;
         let sms = queue.claim_one(worker.id, spring).await;
         queue.settle(&sms, unknown()).await;
-        let message = (sms.id, sms.claim);
-        let requeued = queue.store.requeue_message(message, ResendReason::Absent, 0, NOW).await;
+        let store = &queue.store;
+        let requeued = store.requeue_message(sms.id, sms.claim, ResendReason::Absent, 0, NOW).await;
         assert!(requeued.expect("requeued"), "the provider never had it");
         let sms = claim(queue, worker.id, spring, after(9), ResendRule::Never).await;
         let sms = sms.expect("it is not in doubt");
@@ -182,8 +182,8 @@ async fn to_look_up(queue: &TestQueue, campaign_id: i64, provider: &str) -> Vec<
 
 /// Whether a proof puts the message back into the queue.
 async fn requeue(queue: &TestQueue, unknown: &Unknown, reason: ResendReason) -> bool {
-    let message = (unknown.id, unknown.claim);
-    let requeued = queue.store.requeue_message(message, reason, 0, NOW).await;
+    let store = &queue.store;
+    let requeued = store.requeue_message(unknown.id, unknown.claim, reason, 0, NOW).await;
     requeued.expect("asked")
 }
 

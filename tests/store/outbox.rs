@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use smsq_lifecycle::Transition;
-use smsq_message::event::{EventKind, Subscription, Subscriptions};
+use smsq_message::event::{BodyParts, EventKind, Subscription, Subscriptions};
 use smsq_message::receipt::{Receipt, ReceiptState};
 use smsq_message::sms::{Acceptance, Sms};
 use smsq_store::{Audited, Delivered, NewReply, Store};
@@ -17,7 +17,11 @@ pub(super) const HOOK: &str = "crm";
 /// The store of a program with a hook that wants these kinds.
 pub(super) fn hooked(queue: &TestQueue, kinds: &[EventKind], has_phones: bool) -> Store {
     let kinds = kinds.iter().copied().collect();
-    let subscription = Subscription::new(HOOK.to_owned(), kinds, (has_phones, has_phones));
+    let subscription = Subscription::new(
+        HOOK.to_owned(),
+        kinds,
+        BodyParts { phones: has_phones, texts: has_phones },
+    );
     let subscriptions = Arc::new(Subscriptions::new(vec![subscription]));
     queue.store.clone().with_subscriptions(subscriptions)
 }

@@ -358,7 +358,7 @@ impl<'a> Life<'a> {
         let claim = self.queue.number("claim", id);
         let is_changed = if is_resent {
             let store = &self.queue.store;
-            let requeued = store.requeue_message((id, claim), reason, 0, NOW);
+            let requeued = store.requeue_message(id, claim, reason, 0, NOW);
             requeued.await.expect("asked")
         } else {
             let failure = failure(Class::Recipient);

@@ -607,11 +607,12 @@ async fn awaiting_messages_are_found_by_provider_and_time() {
         let found = store.receipts().awaiting_span(PROVIDER, &later).await.expect("a span");
         assert_eq!(found, None);
         let mut seen = Vec::new();
-        let mut last = (Timestamp::from_millis(0), 0);
+        let (mut last_at, mut last_id) = (Timestamp::from_millis(0), 0);
         loop {
-            let page = store.receipts().awaiting(PROVIDER, &span, last, 2).await.expect("a page");
+            let page = store.receipts().awaiting(PROVIDER, &span, last_at, last_id, 2).await;
+            let page = page.expect("a page");
             let Some(end) = page.last() else { break };
-            last = (end.sent_at, end.id);
+            (last_at, last_id) = (end.sent_at, end.id);
             seen.extend(page.iter().map(|one| one.id));
         }
         let ids: Vec<i64> = all.iter().map(|sms| sms.id).collect();

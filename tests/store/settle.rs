@@ -347,9 +347,9 @@ async fn suppressed_message_in_doubt_stays_unknown() {
         // No worker queues it again: it would not be admitted, for ever.
         assert_eq!(queue.requeue_unknown(spring).await, 0);
         // A lookup finds that it was never accepted: then it fails.
-        let message = (first.id, queue.number("claim", first.id));
+        let claim = queue.number("claim", first.id);
         let store = &queue.store;
-        let requeued = store.requeue_message(message, ResendReason::Absent, 0, NOW);
+        let requeued = store.requeue_message(first.id, claim, ResendReason::Absent, 0, NOW);
         assert!(requeued.await.expect("asked"));
         let claimed = queue.claim_with(worker.id, NOW, claim_of(&[(spring, 1)])).await;
         assert_eq!((claimed.rows.len(), claimed.refused), (0, 1));
@@ -367,9 +367,8 @@ async fn rejected_resend_of_a_message_in_doubt_is_unknown() {
         // Neither a lookup nor a receipt of this attempt says anything about the first one.
         let found = Transition::FoundRejected(failure(Class::Recipient));
         assert_eq!(queue.settle(&sms, found).await, Settled::Stale);
-        let message = (sms.id, sms.claim);
-        let requeued =
-            queue.store.requeue_message(message, ResendReason::NotAccepted, 0, NOW).await;
+        let reason = ResendReason::NotAccepted;
+        let requeued = queue.store.requeue_message(sms.id, sms.claim, reason, 0, NOW).await;
         assert!(!requeued.expect("asked"));
         assert_eq!(queue.place(sms.id), "unknown");
         queue.cancel(spring).await;

@@ -345,7 +345,7 @@ async fn resolve_doubts(queue: &TestQueue) -> Result<(), StoreError> {
     let reasons = [ResendReason::Absent, ResendReason::NotAccepted, ResendReason::MayBeSentTwice];
     for (sms, reason) in all[2..].iter().zip(reasons) {
         for most in [0, 9] {
-            store.requeue_message((sms.id, sms.claim), reason, most, NOW).await?;
+            store.requeue_message(sms.id, sms.claim, reason, most, NOW).await?;
         }
     }
     let before = NOW.minus(Duration::from_millis(1));
@@ -448,7 +448,7 @@ async fn apply_receipts(queue: &TestQueue) -> Result<(), StoreError> {
         receipts.unknown_span(tried, campaign, &span).await?;
     }
     tokio::try_join!(receipts.awaiting_providers(), receipts.awaiting_span(PROVIDER, &span))?;
-    receipts.awaiting(PROVIDER, &span, (NOW, 0), 9).await?;
+    receipts.awaiting(PROVIDER, &span, NOW, 0, 9).await?;
     assert!(receipts.end_awaiting(PROVIDER, after(9)).await? > 0);
     tokio::try_join!(receipts.next_due(), receipts.count_unmatched())?;
     assert!(receipts.lease(PROVIDER, 1, NOW, after(9), None).await?.is_some());

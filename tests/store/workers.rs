@@ -179,7 +179,7 @@ async fn unknown_message_is_looked_up_by_one_worker() {
         assert!(store.is_unknown_due(later).await.expect("a result"));
         let acquit = async |claim, most| {
             let done =
-                store.requeue_message((sms.id, claim), ResendReason::NotAccepted, most, now).await;
+                store.requeue_message(sms.id, claim, ResendReason::NotAccepted, most, now).await;
             done.expect("a result")
         };
         assert!(!acquit(sms.claim + 1, 0).await, "that is not its claim");
@@ -296,7 +296,7 @@ async fn unknown_messages_of_cancelled_campaign_are_not_requeued() {
         let honoured =
             queue.store.requeue_unknown(spring, Some((PROVIDER, long_ago)), 0, NOW).await;
         assert_eq!(honoured.expect("read"), 0);
-        let one = queue.store.requeue_message((1, 1), ResendReason::MayBeSentTwice, 0, NOW).await;
+        let one = queue.store.requeue_message(1, 1, ResendReason::MayBeSentTwice, 0, NOW).await;
         assert!(!one.expect("read"));
         assert_eq!((queue.count("ready"), queue.count("unknown")), (0, 2));
     })

@@ -10,7 +10,7 @@ use smsq_message::sms::Timestamp;
 use smsq_operations::{Imported, ListGate, check_name, local_now};
 use smsq_process::console::Console;
 use smsq_process::exit::Exit;
-use smsq_store::Access;
+use smsq_store::{Access, Store};
 use tokio::sync::watch;
 
 use super::{Args, output};
@@ -80,20 +80,13 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
     let default = consumer::default_campaign(stem, &messages)?;
     let name = list.campaign.as_deref().unwrap_or(&default);
     let first_schedule = options.schedule(local_now())?;
-    let rejects = list.rejects.clone();
-    let rejects = rejects.unwrap_or_else(|| PathBuf::from("stdin.rejects.jsonl"));
+    let rejects = list.rejects.clone().unwrap_or_else(|| "stdin.rejects.jsonl".into());
     // Before a database is created.
     match &source {
         Source::Redis(redis) => redis.check().await?,
         Source::Stdin => consumer::check_rejects(&rejects)?,
     }
-    context.say_which_database();
-    let open = async || {
-        let store = context.open(Access::Create).await?;
-        purge::apply_retention(context, &store).await?;
-        Ok(store)
-    };
-    let store = context.when_available(args.follow, open).await?;
+    let store = open_store(context, args.follow).await?;
     let existing = store.campaign(name).await?;
     if let Some(campaign) = &existing {
         consumer::unique_in(list.unique.as_ref(), campaign)?;
@@ -101,7 +94,8 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
     check_name(&store, name).await?;
     options.check_sender(existing.as_ref())?;
     let unique = list.unique.clone().unwrap_or(Unique::None).to_string();
-    let (actor, tell) = (user_of("import"), |message: &str| console.status(message));
+    let actor = user_of("import");
+    let tell = |message: &str| console.status(message);
     let campaign = options.open_campaign(&store, name, unique, &actor, tell).await?;
     let schedule = |now: Timestamp| options.unchecked_schedule(now);
     let division = options.division(&store, &campaign).await?;
@@ -109,8 +103,7 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
         // It has no end, so its messages are added one by one.
         ListGate::one_by_one(&actor.who)
     } else {
-        let rules = &options.settings.approval;
-        ListGate::of(&store, rules, &file, &actor.who).await?
+        ListGate::of(&store, &options.settings.approval, &file, &actor.who).await?
     };
     let target = Target {
         store: &store,
@@ -152,12 +145,20 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
     let has_rejects_on_stdout = list.has_rejects_on_stdout();
     output::print(context, &store, &[imported], has_rejects_on_stdout).await?;
     if let Some(key) = args.key.as_ref().filter(|_| rejected > 0) {
-        console.warn(&format!(
-            "rejected {}, with the reasons in list `{key}:dead`",
-            consumer::entries(rejected)
-        ));
+        let entries = consumer::entries(rejected);
+        console.warn(&format!("rejected {entries}, with the reasons in list `{key}:dead`"));
     }
     Ok(exit)
+}
+
+async fn open_store(context: &Context, waits: bool) -> anyhow::Result<Store> {
+    context.say_which_database();
+    let open = async || {
+        let store = context.open(Access::Create).await?;
+        purge::apply_retention(context, &store).await?;
+        Ok(store)
+    };
+    context.when_available(waits, open).await
 }
 
 async fn consume(

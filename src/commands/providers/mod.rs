@@ -76,7 +76,8 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
 /// What providers and routes require of messages. Each provider is read once, without its secrets.
 pub(super) fn requirements(
     sections: BTreeMap<String, toml::Table>,
-    (routes, prices): (BTreeMap<String, RouteConfig>, BTreeMap<String, Prices>),
+    routes: BTreeMap<String, RouteConfig>,
+    prices: BTreeMap<String, Prices>,
     environment: Environment,
 ) -> Requirements {
     let known: Mutex<BTreeMap<String, Arc<Provider>>> = Mutex::default();
@@ -96,7 +97,7 @@ pub(super) fn requirements(
     };
     Arc::new(move |name, sender| {
         if let Some(config) = routes.get(name) {
-            return route_requirements((name, config), sender.as_ref(), &prices, &provider);
+            return route_requirements(name, config, sender.as_ref(), &prices, &provider);
         }
         let provider = provider(name)?;
         let reads_columns = provider.reads_columns();
@@ -119,7 +120,8 @@ pub(super) fn requirements(
 
 /// What a route requires: of each row, what the provider of its phone requires.
 fn route_requirements(
-    (name, config): (&str, &RouteConfig),
+    name: &str,
+    config: &RouteConfig,
     sender: Option<&String>,
     prices: &BTreeMap<String, Prices>,
     provider: impl Fn(&str) -> Result<Arc<Provider>, Hinted>,

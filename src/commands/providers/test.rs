@@ -15,8 +15,8 @@ use smsq_message::text::{duration, segments};
 use smsq_process::exit::Exit;
 use smsq_provider::client::Client;
 use smsq_provider::{
-    AwaitedMessage, Message, Provider, PullShape, ReceiptCursor, ReceiptPath, ReceiptQuery,
-    RequestContext,
+    AwaitedMessage, Message, Provider, PullShape, ReceiptCursor, ReceiptPage, ReceiptPath,
+    ReceiptPull, ReceiptQuery, RequestContext,
 };
 use smsq_store::{Access, SinglePermit, SingleRequest, Store, StoreErrorKind};
 use tokio::time::Instant;
@@ -301,28 +301,7 @@ async fn await_receipt(
     loop {
         let mut page = ReceiptCursor::default();
         loop {
-            let now = Timestamp::from_millis(jiff::Timestamp::now().as_millisecond());
-            let request_context = RequestContext { now, nonce: rand::random() };
-            let asked = AwaitedMessage {
-                phone: &sent.message.phone,
-                reference: &sent.message.reference,
-                message_id: sent.message_id,
-                sent_at: sent.at,
-            };
-            let query = match pull.source.shape {
-                PullShape::Ask => ReceiptQuery::Message(&asked),
-                PullShape::Drain | PullShape::Sweep => ReceiptQuery::Page {
-                    since: sent.at.minus(MARGIN),
-                    until: now.plus(MARGIN),
-                    page: &page,
-                },
-            };
-            let fetched = async {
-                let request = provider.receipts(ReceiptPath::Pull, &query, &request_context)?;
-                let response = client.send(request).await?;
-                provider.parse_receipts(ReceiptPath::Pull, &query, &response, &request_context)
-            };
-            let found = match fetched.await {
+            let found = match fetch_page(provider, pull, &client, sent, &page).await {
                 Ok(found) => found,
                 Err(outcome) => {
                     let reason = outcome.failure().map(|failure| failure.reason.clone());
@@ -354,6 +333,33 @@ async fn await_receipt(
         }
         tokio::time::sleep(spacing).await;
     }
+}
+
+/// Fetches one page of receipts, or the message's own.
+async fn fetch_page(
+    provider: &Provider,
+    pull: &ReceiptPull,
+    client: &Client,
+    sent: &TestMessage<'_>,
+    page: &ReceiptCursor,
+) -> Result<ReceiptPage, Outcome> {
+    let now = Timestamp::from_millis(jiff::Timestamp::now().as_millisecond());
+    let context = RequestContext { now, nonce: rand::random() };
+    let asked = AwaitedMessage {
+        phone: &sent.message.phone,
+        reference: &sent.message.reference,
+        message_id: sent.message_id,
+        sent_at: sent.at,
+    };
+    let query = match pull.source.shape {
+        PullShape::Ask => ReceiptQuery::Message(&asked),
+        PullShape::Drain | PullShape::Sweep => {
+            ReceiptQuery::Page { since: sent.at.minus(MARGIN), until: now.plus(MARGIN), page }
+        }
+    };
+    let request = provider.receipts(ReceiptPath::Pull, &query, &context)?;
+    let response = client.send(request).await?;
+    provider.parse_receipts(ReceiptPath::Pull, &query, &response, &context)
 }
 
 /// A request or a response, each line after `mark`.

@@ -3,7 +3,7 @@
 use smsq_message::rate::Rates;
 use smsq_message::sms::LaneId;
 use smsq_message::text::messages;
-use smsq_operations::estimate_queue;
+use smsq_operations::{EstimatedQueue, estimate_queue};
 use smsq_store::{Campaign, Store};
 
 use super::PreparedRun;
@@ -47,15 +47,8 @@ pub(in crate::commands) async fn describe(
         progress.set(read);
     };
     let (settings, region) = (context.list_settings(), context.config.default_region);
-    let estimate = estimate_queue(
-        &settings,
-        (store, campaign),
-        lanes,
-        (count, MAX_READ),
-        (rate, region),
-        read,
-    )
-    .await?;
+    let queue = EstimatedQueue { campaign, lanes, count, max_read: MAX_READ, rate };
+    let estimate = estimate_queue(&settings, store, queue, region, read).await?;
     drop(progress);
     Ok(import::queue_text(&campaign.name, &estimate))
 }

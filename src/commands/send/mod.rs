@@ -603,6 +603,9 @@ async fn announce(
     Ok(())
 }
 
+/// The providers of a run, by their names.
+type Providers = BTreeMap<String, Arc<Provider>>;
+
 async fn sender(
     context: &Context,
     store: &Store,
@@ -610,16 +613,7 @@ async fn sender(
     campaigns: &[(Campaign, Totals)],
 ) -> anyhow::Result<Sender> {
     let config = &context.config;
-    let mut sent = Vec::new();
-    for (campaign, totals) in campaigns {
-        let has_work = totals.queued + totals.sending > 0;
-        let is_held = matches!(campaign.state, CampaignStatus::Paused | CampaignStatus::Cancelled);
-        if has_work && !is_held && campaign.approval != ApprovalGate::AllWait {
-            let name = campaign.provider.as_deref();
-            let name = name.map_or_else(|| default_provider(context), Ok)?;
-            sent.push((name, campaign));
-        }
-    }
+    let sent = sent_now(context, campaigns)?;
     let names = sent.iter().map(|(name, _)| *name);
     let mut needed: BTreeSet<&str> = names.flat_map(|name| config.providers_of(name)).collect();
     if options.follow {
@@ -634,24 +628,7 @@ async fn sender(
     {
         return Err(error);
     }
-    let has_sender = |name: &str, campaign: &Campaign| {
-        let needs = |name: &&str| providers[*name].needs_sender();
-        campaign.sender.is_some() || !config.providers_of(name).iter().any(needs)
-    };
-    let can_send = options.follow || sent.iter().any(|(name, campaign)| has_sender(name, campaign));
-    for (name, campaign) in sent {
-        if has_sender(name, campaign) {
-            continue;
-        }
-        let error = providers::missing_sender(name, &campaign.name);
-        if !can_send {
-            return Err(error);
-        }
-        // The sender stops this campaign; the others continue.
-        let (message, hint) = message_and_hint(&error);
-        let hint = hint.unwrap_or_default();
-        context.console.warn(&format!("{message}: {hint}"));
-    }
+    check_senders(context, options, &sent, &providers)?;
     // A message that is queued during the run may need one of these; one that is misconfigured must not stop
     // the others.
     for name in &config.own_providers {
@@ -661,22 +638,8 @@ async fn sender(
             providers.insert(name.clone(), provider);
         }
     }
-    // Only those whose providers are all known.
-    let route = |(name, route): (&String, &RouteConfig)| {
-        let member = |name: &str| {
-            let provider: Option<&Arc<Provider>> = providers.get(name);
-            let prices = config.prices.get(name);
-            provider.map(|provider| provider.route_member(prices)).ok_or(())
-        };
-        let route = Route::new(name, route, member).ok()?;
-        Some((name.clone(), Arc::new(route)))
-    };
-    let mut routes: BTreeMap<String, Arc<Route>> = BTreeMap::new();
-    for (name, route) in config.routes.iter().filter_map(route) {
-        routes.insert(name, smsq_operations::informed(route, store).await?);
-    }
     let settings = Settings {
-        routes,
+        routes: routes(context, store, &providers).await?,
         sender: config.sender.clone(),
         retry: config.retry.clone(),
         breaker: config.circuit_breaker.clone(),
@@ -696,6 +659,76 @@ async fn sender(
     };
     let sender = Sender::new(store.clone(), providers, settings);
     Ok(sender.with_metrics(Arc::clone(options.metrics)))
+}
+
+/// The campaigns that are sent now, each with the name of its provider or route.
+fn sent_now<'a>(
+    context: &'a Context,
+    campaigns: &'a [(Campaign, Totals)],
+) -> anyhow::Result<Vec<(&'a str, &'a Campaign)>> {
+    let mut sent = Vec::new();
+    for (campaign, totals) in campaigns {
+        let has_work = totals.queued + totals.sending > 0;
+        let is_held = matches!(campaign.state, CampaignStatus::Paused | CampaignStatus::Cancelled);
+        if has_work && !is_held && campaign.approval != ApprovalGate::AllWait {
+            let name = campaign.provider.as_deref();
+            let name = name.map_or_else(|| default_provider(context), Ok)?;
+            sent.push((name, campaign));
+        }
+    }
+    Ok(sent)
+}
+
+/// Warns of campaigns that need a sender and have none. Fails if no other campaign can be sent.
+fn check_senders(
+    context: &Context,
+    options: &SendOptions<'_>,
+    sent: &[(&str, &Campaign)],
+    providers: &Providers,
+) -> anyhow::Result<()> {
+    let config = &context.config;
+    let has_sender = |name: &str, campaign: &Campaign| {
+        let needs = |name: &&str| providers[*name].needs_sender();
+        campaign.sender.is_some() || !config.providers_of(name).iter().any(needs)
+    };
+    let can_send = options.follow || sent.iter().any(|(name, campaign)| has_sender(name, campaign));
+    for &(name, campaign) in sent {
+        if has_sender(name, campaign) {
+            continue;
+        }
+        let error = providers::missing_sender(name, &campaign.name);
+        if !can_send {
+            return Err(error);
+        }
+        // The sender stops this campaign; the others continue.
+        let (message, hint) = message_and_hint(&error);
+        let hint = hint.unwrap_or_default();
+        context.console.warn(&format!("{message}: {hint}"));
+    }
+    Ok(())
+}
+
+/// The routes whose providers are all known.
+async fn routes(
+    context: &Context,
+    store: &Store,
+    providers: &Providers,
+) -> anyhow::Result<BTreeMap<String, Arc<Route>>> {
+    let config = &context.config;
+    let route = |(name, route): (&String, &RouteConfig)| {
+        let member = |name: &str| {
+            let provider: Option<&Arc<Provider>> = providers.get(name);
+            let prices = config.prices.get(name);
+            provider.map(|provider| provider.route_member(prices)).ok_or(())
+        };
+        let route = Route::new(name, route, member).ok()?;
+        Some((name.clone(), Arc::new(route)))
+    };
+    let mut routes: BTreeMap<String, Arc<Route>> = BTreeMap::new();
+    for (name, route) in config.routes.iter().filter_map(route) {
+        routes.insert(name, smsq_operations::informed(route, store).await?);
+    }
+    Ok(routes)
 }
 
 fn default_provider(context: &Context) -> anyhow::Result<&str> {

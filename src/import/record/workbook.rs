@@ -171,7 +171,8 @@ pub(super) fn copy_xlsx(file: &BookFile<'_>, sheet: Option<&str>) -> Copied {
     let mut rows = SheetWriter::new(hidden.unwrap_or_default())?;
     let mut cells = book.worksheet_cells_reader(&chosen.name)?;
     while let Some(cell) = cells.next_cell()? {
-        rows.add(cell.get_position(), cell.get_value().clone().into())?;
+        let (row, column) = cell.get_position();
+        rows.add(row, column, cell.get_value().clone().into())?;
     }
     rows.finish(&chosen)
 }
@@ -186,7 +187,8 @@ pub(super) fn copy_xlsb(file: &BookFile<'_>, sheet: Option<&str>) -> Copied {
     let mut rows = SheetWriter::new(hidden)?;
     let mut cells = book.worksheet_cells_reader(&chosen.name)?;
     while let Some(cell) = cells.next_cell()? {
-        rows.add(cell.get_position(), cell.get_value().clone().into())?;
+        let (row, column) = cell.get_position();
+        rows.add(row, column, cell.get_value().clone().into())?;
     }
     rows.finish(&chosen)
 }
@@ -350,7 +352,7 @@ impl SheetWriter {
         })
     }
 
-    fn add(&mut self, (row, column): (u32, u32), value: Data) -> Result<(), WorkbookError> {
+    fn add(&mut self, row: u32, column: u32, value: Data) -> Result<(), WorkbookError> {
         let error = match &value {
             Data::Error(error) => Some(error.to_string()),
             _ => None,
@@ -432,7 +434,7 @@ fn copy_range(range: &calamine::Range<Data>, chosen: &Chosen, hidden: HiddenRows
     let place =
         |start: u32, index: usize| start.saturating_add(index.try_into().unwrap_or(u32::MAX));
     for (row, column, value) in range.used_cells() {
-        rows.add((place(top, row), place(left, column)), value.clone())?;
+        rows.add(place(top, row), place(left, column), value.clone())?;
     }
     rows.finish(chosen)
 }

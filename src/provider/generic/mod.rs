@@ -28,7 +28,7 @@ use toml::{Table, Value};
 use super::capabilities::{
     AttemptSpan, ContentMode, LookupResult, LookupTarget, Reference, SHARED_REFERENCE,
 };
-use super::config::section::Section;
+use super::config::section::{ProviderError, Section};
 use super::config::{ProviderConfig, SharedSettings};
 use super::response::ResponseView;
 use super::units::span;
@@ -85,18 +85,12 @@ pub(super) fn new(mut section: Section<'_>, mut shared: SharedSettings) -> NewAd
     let rules: ResponseRules = section.take()?;
     let settings: GenericSettings = section.rest()?;
     let shared_lookup = shared.lookup.take();
-    let (honours_reference, can_honour) = match &settings.honours_reference {
-        None => (false, false),
-        Some(Value::Boolean(honours)) => (*honours, *honours),
-        Some(Value::String(name)) if setting_names.contains(name) => (own.contains_key(name), true),
-        Some(_) => {
-            let problem = "must be `true`, `false` or the name of a setting";
-            return Err(section.invalid("honours_reference", problem));
-        }
-    };
-    if settings.honoured_for.is_some() && !can_honour {
+    let declared = settings.honours_reference.as_ref();
+    let honours_reference = honours_reference(&section, declared, &setting_names, &own)?;
+    if settings.honoured_for.is_some() && honours_reference.is_none() {
         return Err(section.invalid("honoured_for", "needs `honours_reference = true`"));
     }
+    let honours_reference = honours_reference.unwrap_or(false);
 
     // The URL is read below: it may have secrets in placeholders.
     let placeholder = section.url("url", "http://localhost")?;
@@ -162,6 +156,26 @@ pub(super) fn new(mut section: Section<'_>, mut shared: SharedSettings) -> NewAd
         batch,
         lookup,
     }))
+}
+
+/// Whether the provider recognises a repeated reference; `None` if it cannot. `own` has the settings of the section.
+fn honours_reference(
+    section: &Section<'_>,
+    declared: Option<&Value>,
+    setting_names: &[String],
+    own: &Table,
+) -> Result<Option<bool>, ProviderError> {
+    match declared {
+        None | Some(Value::Boolean(false)) => Ok(None),
+        Some(Value::Boolean(true)) => Ok(Some(true)),
+        Some(Value::String(name)) if setting_names.contains(name) => {
+            Ok(Some(own.contains_key(name)))
+        }
+        Some(_) => {
+            let problem = "must be `true`, `false` or the name of a setting";
+            Err(section.invalid("honours_reference", problem))
+        }
+    }
 }
 
 /// Sets what the request shows about the API.

@@ -87,6 +87,17 @@ pub(super) struct Dispatcher {
     unserved: Vec<Campaign>,
 }
 
+fn publisher(context: &WorkerContext) -> Publisher {
+    let lease = Arc::clone(&context.lease);
+    Publisher::new(
+        Arc::clone(&context.progress),
+        Arc::clone(&context.clock),
+        context.database.clone(),
+        context.settings.sender.concurrency,
+        move || lease.worker_id(),
+    )
+}
+
 impl Dispatcher {
     pub(super) async fn begin(parts: Parts) -> Result<Self, SendError> {
         let settings = parts.settings;
@@ -133,14 +144,6 @@ impl Dispatcher {
             marks,
         });
         let (quiet, is_quiet) = Quiet::new();
-        let lease = Arc::clone(&context.lease);
-        let publisher = Publisher::new(
-            Arc::clone(&context.progress),
-            Arc::clone(&context.clock),
-            context.database.clone(),
-            context.settings.sender.concurrency,
-            move || lease.worker_id(),
-        );
         let shared = || Arc::clone(&context);
         let stopping = shared();
         tasks.spawn(async move { stopping.stop.follow(parts.stop).await });
@@ -148,7 +151,7 @@ impl Dispatcher {
         let mut dispatcher = Self {
             committer: Committer::new(shared(), journal.clone()),
             lookups: StatusLookups::new(shared()),
-            telemetry: Telemetry::begin(publisher, parts.events),
+            telemetry: Telemetry::begin(publisher(&context), parts.events),
             timing: Timing::default(),
             quiet,
             context: shared(),

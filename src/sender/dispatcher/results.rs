@@ -47,8 +47,8 @@ impl Dispatcher {
         let answered = is_reached.then_some((ended_at.since(started_at), ended_at));
         let telemetry = state.telemetry();
         telemetry.record(&request.rows, &outcomes, answered, now);
-        let attempt = (attempt, request.sender.as_ref());
-        let is_outage = state.learn(&self.context, attempt, &outcomes, &mut self.results);
+        let sender = request.sender.as_ref();
+        let is_outage = state.learn(&self.context, attempt, sender, &outcomes, &mut self.results);
         let provider = &request.provider;
         let resends = self.context.resend_rule(provider);
         let can_lookup = request.provider.capabilities().lookup.is_some();

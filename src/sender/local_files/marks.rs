@@ -185,18 +185,18 @@ impl Marks {
     pub(crate) fn answer(&self, claim: StartedClaim, mut result: Transition) {
         remove_phones(&mut result);
         let mark = Mark { claim, result: Some(result) };
-        self.rewrite(mark.key(), || encode(&mark));
+        self.rewrite(mark.claim.id, mark.claim.claim, || encode(&mark));
     }
 
     /// Marks that the request of a message was not started after all. Its claim may start later.
     pub(crate) fn withdraw(&self, id: i64, claim: i64) {
-        self.rewrite((id, claim), || Some(EMPTY.to_vec()));
+        self.rewrite(id, claim, || Some(EMPTY.to_vec()));
     }
 
-    fn rewrite(&self, key: (i64, i64), block: impl FnOnce() -> Option<Vec<u8>>) {
+    fn rewrite(&self, id: i64, claim: i64, block: impl FnOnce() -> Option<Vec<u8>>) {
         let own = self.lock();
         if let Some(file) = own.as_ref()
-            && let Some(slot) = file.used.get(&key)
+            && let Some(slot) = file.used.get(&(id, claim))
             && let Some(block) = block()
         {
             // If this fails it still says that the request has started.

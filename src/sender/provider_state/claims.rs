@@ -334,7 +334,7 @@ impl ProviderState {
         due.sort_unstable_by_key(|state| (-i64::from(state.campaign().priority), state.id()));
         let is_probing = self.breaker.is_open();
         due.chunk_by(|one, other| one.campaign().priority == other.campaign().priority)
-            .flat_map(|equals| share(equals, (self.turn, now), requests, is_probing))
+            .flat_map(|equals| share(equals, self.turn, now, requests, is_probing))
             .collect()
     }
 }
@@ -342,7 +342,8 @@ impl ProviderState {
 /// Gives every campaign an equal share of the requests first, then the rest to those that have more.
 fn share(
     equals: &[&CampaignState],
-    (turn, now): (usize, Timestamp),
+    turn: usize,
+    now: Timestamp,
     requests: u32,
     is_probing: bool,
 ) -> Vec<LaneClaim> {

@@ -519,7 +519,8 @@ impl ProviderState {
     pub(super) fn learn(
         &mut self,
         context: &WorkerContext,
-        (attempt, sender): (FailedRequest, Option<&Arc<PoolSender>>),
+        attempt: FailedRequest,
+        sender: Option<&Arc<PoolSender>>,
         outcomes: &[Outcome],
         results: &mut Results,
     ) -> bool {

@@ -190,7 +190,7 @@ impl Simulation {
         let progress = Arc::new(Progress::default());
         let run = async {
             let clock = Arc::new(Clock::simulated(worker.clock).await?);
-            sender.run_with(served, (database, clock), worker.stopped, progress, None).await
+            sender.run_with(served, database, clock, worker.stopped, progress, None).await
         };
         let ended = tokio::time::timeout(worker.life.unwrap_or(LONGEST), run).await;
         assert!(ended.is_ok() || worker.life.is_some(), "a run must end");

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use http::StatusCode;
+use smsq_message::rate::Rates;
 use smsq_message::sms::Class;
 use smsq_message::text::{messages, printable_line};
 use smsq_operations::{
@@ -357,29 +358,12 @@ impl Action {
             }
             Self::Rate => {
                 let rate = limit(text("rate")).map_err(ActionError::invalid)?;
-                let done = if rate.0.is_empty() {
-                    format!("Removed the rate limit of `{name}`.")
-                } else {
-                    format!("Limited `{name}` to at most {rate}.")
-                };
-                let change = CampaignChange { rate: Some(rate), ..CampaignChange::default() };
+                let (done, change) = rate_change(name, rate);
                 change_settings(store, settings, campaign, &change, &actor).await?;
                 done
             }
             Self::Retry => {
-                let class = match text("class") {
-                    "" => None,
-                    word => Some(
-                        word.parse::<Class>()
-                            .map_err(|_| ActionError::invalid(format!("unknown class `{word}`")))?,
-                    ),
-                };
-                let code = printable_line(text("code")).into_owned();
-                let filter = RetryFilter {
-                    class,
-                    code: Some(code).filter(|code| !code.is_empty()),
-                    ..RetryFilter::default()
-                };
+                let filter = retry_filter(text("class"), text("code"))?;
                 let moved = retry_failed(store, Some(campaign), filter, &actor).await?;
                 format!("Queued {} of `{name}` again.", messages(moved))
             }
@@ -407,4 +391,28 @@ impl Action {
             }
         })
     }
+}
+
+/// What is said of a new rate limit, and the change.
+fn rate_change(name: &str, rate: Rates) -> (String, CampaignChange) {
+    let done = if rate.0.is_empty() {
+        format!("Removed the rate limit of `{name}`.")
+    } else {
+        format!("Limited `{name}` to at most {rate}.")
+    };
+    (done, CampaignChange { rate: Some(rate), ..CampaignChange::default() })
+}
+
+/// Which failed messages are queued again: of this class, with this code; empty: of any.
+fn retry_filter(class: &str, code: &str) -> Result<RetryFilter, ActionError> {
+    let class = match class {
+        "" => None,
+        word => {
+            let unknown = |_| ActionError::invalid(format!("unknown class `{word}`"));
+            Some(word.parse::<Class>().map_err(unknown)?)
+        }
+    };
+    let code = printable_line(code).into_owned();
+    let code = Some(code).filter(|code| !code.is_empty());
+    Ok(RetryFilter { class, code, ..RetryFilter::default() })
 }

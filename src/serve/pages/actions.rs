@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use serde::Serialize;
-use smsq_operations::{Actor, approval_subject, estimate_queue};
+use smsq_operations::{Actor, EstimatedQueue, approval_subject, estimate_queue};
 use smsq_store::report::Totals;
 use smsq_store::{ApprovalSubject, Campaign};
 
@@ -49,7 +49,8 @@ pub(super) struct ConfirmPage<'a> {
 impl ConfirmPage<'_> {
     /// A question without fields. `action`: the last part of the address below `path`; `back`: the page to return to.
     pub(super) fn plain(
-        (action, label): (&'static str, &'static str),
+        action: &'static str,
+        label: &'static str,
         question: String,
         path: String,
         back: &str,
@@ -77,10 +78,15 @@ impl EstimateView {
         campaign: &Campaign,
         subject: &ApprovalSubject,
     ) -> Result<Self, Problem> {
-        let region = (None, shared.default_region);
-        let of = (&shared.store, campaign);
-        let (lanes, count) = (subject.lanes.as_deref(), (subject.messages, MOST_READ));
-        let estimate = estimate_queue(&shared.lists, of, lanes, count, region, |_, _| ()).await?;
+        let queue = EstimatedQueue {
+            campaign,
+            lanes: subject.lanes.as_deref(),
+            count: subject.messages,
+            max_read: MOST_READ,
+            rate: None,
+        };
+        let (store, region) = (&shared.store, shared.default_region);
+        let estimate = estimate_queue(&shared.lists, store, queue, region, |_, _| ()).await?;
         let samples = estimate.estimate.labelled_samples().into_iter();
         Ok(Self {
             samples: samples.map(|(label, sample)| ShownMessage::of(label, sample)).collect(),

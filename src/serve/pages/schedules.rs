@@ -163,8 +163,9 @@ pub(super) async fn ask(
         visitor.identity.need(Permission::Operate)?;
         let action = ScheduleAction::of(&action)?;
         let schedule = found(&shared, &name).await?;
-        let button = (action.as_str(), action.label());
-        let page = ConfirmPage::plain(button, action.question(&schedule), path_of(&name), PATH);
+        let question = action.question(&schedule);
+        let page =
+            ConfirmPage::plain(action.as_str(), action.label(), question, path_of(&name), PATH);
         Ok(render(StatusCode::OK, &visitor, &page))
     };
     page.await.unwrap_or_else(|problem: Problem| problem_page(&visitor, &problem, PATH))

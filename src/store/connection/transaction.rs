@@ -181,8 +181,9 @@ impl Attempts {
     pub(crate) async fn finish<T>(
         &mut self,
         pooled: PooledConnection<'_>,
-        (done, may_be_committed): Attempted<T>,
+        attempted: Attempted<T>,
     ) -> Option<Result<T, StoreError>> {
+        let (done, may_be_committed) = attempted;
         match done {
             Ok(done) => {
                 pooled.give_back();

@@ -119,9 +119,8 @@ async fn add(connection: &mut Connection, row: &ActivityRow) -> QueryResult<()> 
     Ok(())
 }
 
-fn row(
-    (at, campaign_id, provider, sent, failed, unknown, throttled, unavailable): Columns,
-) -> ActivityRow {
+fn row(columns: Columns) -> ActivityRow {
+    let (at, campaign_id, provider, sent, failed, unknown, throttled, unavailable) = columns;
     ActivityRow {
         at,
         campaign_id,

@@ -62,7 +62,8 @@ impl Collected {
         &mut self,
         subscriptions: &Subscriptions,
         kind: EventKind,
-        (facts, phone): (&MessageFacts<'_>, &str),
+        facts: &MessageFacts<'_>,
+        phone: &str,
         now: Timestamp,
     ) {
         for subscription in subscriptions.of(kind) {
@@ -70,7 +71,7 @@ impl Collected {
                 *self.skipped.entry(subscription.hook.clone()).or_default() += 1;
                 continue;
             }
-            self.events.push(event(subscription, kind, (facts, phone), now));
+            self.events.push(event(subscription, kind, facts, phone, now));
         }
     }
 
@@ -89,21 +90,22 @@ impl Collected {
 fn event(
     subscription: &Subscription,
     kind: EventKind,
-    (facts, phone): (&MessageFacts<'_>, &str),
+    facts: &MessageFacts<'_>,
+    phone: &str,
     now: Timestamp,
 ) -> NewEvent {
     // A vendor's reason may repeat the text or a name. Where no provider has had the message, the reason is our own.
     let is_own = facts.provider.is_none();
     let facts = MessageFacts {
-        phone: subscription.has_phones.then_some(phone),
-        reason: facts.reason.filter(|_| is_own || subscription.has_texts),
+        phone: subscription.parts.phones.then_some(phone),
+        reason: facts.reason.filter(|_| is_own || subscription.parts.texts),
         ..facts.clone()
     };
     NewEvent {
         hook: subscription.hook.clone(),
         kind,
         body: body(kind.as_str(), now, &facts),
-        phone: (subscription.has_phones || subscription.has_texts).then(|| phone.to_owned()),
+        phone: (subscription.parts.phones || subscription.parts.texts).then(|| phone.to_owned()),
     }
 }
 
@@ -154,7 +156,7 @@ pub(crate) async fn record_ended(
                 .load(connection)
                 .await?;
             for row in &rows {
-                add_ended(&mut collected, subscriptions, (EventKind::MessageFailed, row), now);
+                add_ended(&mut collected, subscriptions, EventKind::MessageFailed, row, now);
             }
         }
         if subscriptions.want_any(&[EventKind::MessageUnknown]) {
@@ -177,7 +179,7 @@ pub(crate) async fn record_ended(
                 .load(connection)
                 .await?;
             for row in &rows {
-                add_ended(&mut collected, subscriptions, (EventKind::MessageUnknown, row), now);
+                add_ended(&mut collected, subscriptions, EventKind::MessageUnknown, row, now);
             }
         }
     }
@@ -187,7 +189,8 @@ pub(crate) async fn record_ended(
 fn add_ended(
     collected: &mut Collected,
     subscriptions: &Subscriptions,
-    (kind, row): (EventKind, &EndedRow),
+    kind: EventKind,
+    row: &EndedRow,
     now: Timestamp,
 ) {
     let (id, campaign, phone, reference, provider, class, code, reason) = row;
@@ -202,7 +205,7 @@ fn add_ended(
         reason: reason.as_deref(),
         ..MessageFacts::default()
     };
-    collected.add(subscriptions, kind, (&facts, &phone.text), now);
+    collected.add(subscriptions, kind, &facts, &phone.text, now);
 }
 
 /// Stores the events of sent messages whose delivery has changed its state.
@@ -257,7 +260,7 @@ pub(crate) async fn record_deliveries(
                 reason: failure.map(|failure| failure.reason.as_str()),
                 phone: None,
             };
-            collected.add(subscriptions, *kind, (&facts, &phone.text), now);
+            collected.add(subscriptions, *kind, &facts, &phone.text, now);
         }
     }
     collected.store(connection, now).await

@@ -134,8 +134,7 @@ impl Search<'_> {
             // Messages without a permit must not take the place of messages of other lanes.
             let permits = estimate.available(lane, of_lane.wanted);
             let paid = self.budgets.available(claim, lane.id.campaign_id, permits);
-            let wanted = (claim, paid);
-            self.find(connection, &mut of_lane, wanted, &mut found.refused).await?;
+            self.find(connection, &mut of_lane, claim, paid, &mut found.refused).await?;
             for item in &of_lane.items {
                 estimate.take(lane, item.segments);
             }
@@ -257,7 +256,8 @@ impl Search<'_> {
         &mut self,
         connection: &mut Connection,
         found: &mut LaneCandidates,
-        (claim, permits): (&ProviderClaim, u32),
+        claim: &ProviderClaim,
+        permits: u32,
         refused: &mut u64,
     ) -> QueryResult<()> {
         let id = found.lane.id;
@@ -336,7 +336,7 @@ impl Search<'_> {
             Admission::Fail(Failure::new(Class::Content, why))
         } else {
             let CommitBatch { now, tolerance, .. } = *self.batch;
-            self.batch.admission.admit((&sms, provider), is_imported, now, tolerance.total)
+            self.batch.admission.admit(&sms, provider, is_imported, now, tolerance.total)
         };
         (key, sms, admission)
     }

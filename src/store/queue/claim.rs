@@ -225,10 +225,10 @@ pub(super) async fn next_candidates(
 async fn candidates_after(
     connection: &mut Connection,
     wanted: Wanted,
-    (due_at, id): ClaimKey,
+    after: ClaimKey,
 ) -> QueryResult<Vec<Candidate>> {
     let count = i64::from(wanted.count);
-
+    let (due_at, id) = after;
     let same: QueryResult<Vec<Candidate>> = ready!(wanted.lane, count)
         .filter(sms::due_at.eq(due_at))
         .filter(sms::id.gt(id))

@@ -23,7 +23,7 @@ use smsq_message::rate::Rate;
 use smsq_message::sms::LaneId;
 use smsq_process::boxed;
 
-use super::candidates::{Candidates, Search};
+use super::candidates::{Candidates, LaneCandidates, Search};
 use super::claim::{ClaimCursors, ClaimWrites};
 use super::commit_batch::{ClaimKey, ClaimedCampaign, CommitBatch, CommitResult, ProviderClaimed};
 use super::commit_count::{self, CommitCount};
@@ -150,15 +150,15 @@ async fn commit(
                 continue;
             }
         };
-        let claimed = permit(
-            (batch, claim),
-            (&limits, &found.campaigns),
-            candidates,
-            (&mut locked, budgets),
-            &mut found.writes,
-            &mut reached,
-        );
-        result.claims.push(claimed);
+        let mut permits = Permits {
+            batch,
+            campaigns: &found.campaigns,
+            locked: &mut locked,
+            budgets,
+            writes: &mut found.writes,
+            reached: &mut reached,
+        };
+        result.claims.push(permits.allocate(claim, &limits, candidates));
     }
     let ((), written) =
         independent!(connection, |connection| locked.store(connection), |connection| found
@@ -392,72 +392,120 @@ async fn granted_lanes(
     approvals::of_lanes(connection, lanes.map(|lane| lane.id)).await
 }
 
-/// Allocates permits to the candidates of one provider, and claims those with a permit.
-fn permit(
-    (batch, claim): (&CommitBatch, &ProviderClaim),
-    (declared, campaigns): (&[Rate], &HashMap<i64, ClaimedCampaign>),
-    candidates: Candidates,
-    (locked, budgets): (&mut LockedLimits<'_>, &mut Budgets),
-    writes: &mut ClaimWrites,
-    reached: &mut HashMap<LaneId, ClaimKey>,
-) -> ProviderClaimed {
-    let scope = claim.account.scope();
-    let mut account = locked.accounts.remove(&scope).unwrap_or_default();
-    limits::begin(&mut account, declared, claim.from, batch);
-    let mut allocator = PermitAllocator { terms: claim.terms(), account };
-    reached.extend(candidates.read);
-    let mut claimed = ProviderClaimed {
-        exhausted: candidates.exhausted,
-        divided: candidates.divided.into_iter().collect(),
-        refused: candidates.refused,
-        ..ProviderClaimed::default()
-    };
-    for (start_at, unused) in claim.unused() {
-        let sender = unused.sender.as_ref();
-        locked.with_own(&claim.account, unused.lane, sender, |own| {
-            allocator.give_back(own, unused.cost, start_at);
-        });
-    }
-    for held in &claim.held {
-        let campaign = campaigns.get(&held.lane.campaign_id);
-        if campaign.is_none_or(|campaign| campaign.limits.is_err()) {
-            claimed.held.push(None);
-            continue;
+/// What the claims of a batch share when they get their permits.
+struct Permits<'a, 'b> {
+    batch: &'a CommitBatch,
+    campaigns: &'a HashMap<i64, ClaimedCampaign>,
+    locked: &'a mut LockedLimits<'b>,
+    budgets: &'a mut Budgets,
+    writes: &'a mut ClaimWrites,
+    /// The last message that was claimed in each lane before the first one that was not.
+    reached: &'a mut HashMap<LaneId, ClaimKey>,
+}
+
+impl Permits<'_, '_> {
+    /// Allocates permits to the candidates of one provider under its declared limits, and claims those with a permit.
+    fn allocate(
+        &mut self,
+        claim: &ProviderClaim,
+        declared: &[Rate],
+        candidates: Candidates,
+    ) -> ProviderClaimed {
+        let scope = claim.account.scope();
+        let mut account = self.locked.accounts.remove(&scope).unwrap_or_default();
+        limits::begin(&mut account, declared, claim.from, self.batch);
+        let mut allocator = PermitAllocator { terms: claim.terms(), account };
+        self.reached.extend(candidates.read);
+        let mut claimed = ProviderClaimed {
+            exhausted: candidates.exhausted,
+            divided: candidates.divided.into_iter().collect(),
+            refused: candidates.refused,
+            ..ProviderClaimed::default()
+        };
+        self.give_back(claim, &mut allocator);
+        self.permit_held(claim, &mut allocator, &mut claimed);
+        let mut unclaimed = HashSet::new();
+        for found in candidates.of_lanes {
+            let (lane, is_short) = (found.lane.id, found.is_short);
+            // It may be asked twice, and what is left the first time is not found again.
+            if self.claim_lane(claim, found, &mut allocator, &mut claimed) {
+                unclaimed.insert(lane);
+            }
+            if is_short && !unclaimed.contains(&lane) {
+                claimed.exhausted.push(lane);
+            }
+            let retry_at = self.budgets.retry_at(lane.campaign_id);
+            claimed.over_budget.extend(retry_at.map(|at| (lane, at)));
         }
-        locked.with_own(&claim.account, held.lane, held.sender.as_ref(), |own| {
-            let permit = allocator.allocate(own, held.cost, claim.until);
-            claimed.held.push(permit);
-            claimed.limited.extend(take_next(own).map(|next_at| (held.lane, next_at)));
-        });
+        claimed.next_at = allocator.account.next_at.take();
+        self.locked.accounts.insert(scope, allocator.account);
+        claimed
     }
-    let mut unclaimed = HashSet::new();
-    for found in candidates.of_lanes {
-        let id = found.lane.id;
-        let sender = found.lane.sender.clone();
-        let mut budget = budgets.lane(claim, id.campaign_id);
-        locked.with_own(&claim.account, id, sender.as_ref(), |own| {
-            let max_batch = found.lane.max_batch;
-            let available = allocator.available(own, found.wanted, max_batch);
+
+    /// Gives back the permits that were not used.
+    fn give_back(&mut self, claim: &ProviderClaim, allocator: &mut PermitAllocator) {
+        for (start_at, unused) in claim.unused() {
+            let sender = unused.sender.as_ref();
+            self.locked.with_own(&claim.account, unused.lane, sender, |own| {
+                allocator.give_back(own, unused.cost, start_at);
+            });
+        }
+    }
+
+    /// Gives permits to messages that were claimed before.
+    fn permit_held(
+        &mut self,
+        claim: &ProviderClaim,
+        allocator: &mut PermitAllocator,
+        claimed: &mut ProviderClaimed,
+    ) {
+        for held in &claim.held {
+            let campaign = self.campaigns.get(&held.lane.campaign_id);
+            if campaign.is_none_or(|campaign| campaign.limits.is_err()) {
+                claimed.held.push(None);
+                continue;
+            }
+            self.locked.with_own(&claim.account, held.lane, held.sender.as_ref(), |own| {
+                let permit = allocator.allocate(own, held.cost, claim.until);
+                claimed.held.push(permit);
+                claimed.limited.extend(take_next(own).map(|next_at| (held.lane, next_at)));
+            });
+        }
+    }
+
+    /// Claims the candidates of a lane that get permits; true if some are left.
+    fn claim_lane(
+        &mut self,
+        claim: &ProviderClaim,
+        found: LaneCandidates,
+        allocator: &mut PermitAllocator,
+        claimed: &mut ProviderClaimed,
+    ) -> bool {
+        let LaneCandidates { lane, wanted, items, .. } = found;
+        let (batch, writes) = (self.batch, &mut *self.writes);
+        let mut budget = self.budgets.lane(claim, lane.id.campaign_id);
+        self.locked.with_own(&claim.account, lane.id, lane.sender.as_ref(), |own| {
+            let available = allocator.available(own, wanted, lane.max_batch);
             let begun = batch::count(&claimed.rows);
             let left = claim.max_requests.saturating_sub(begun);
             let max_cost = allocator.max_request_cost(own);
-            let mut batches = Batches::new(claim, &found.lane, left, max_cost);
-            let candidates = found.items.len();
+            let mut batches = Batches::new(claim, &lane, left, max_cost);
+            let candidates = items.len();
             let mut not_claimed = Vec::new();
-            for item in found.items.into_iter().take(available as usize) {
+            for item in items.into_iter().take(available as usize) {
                 if !budget.take(claim, &item) {
                     break;
                 }
                 not_claimed.extend(batches.place(item, &batch.batch_keys));
             }
             let mut keys = Vec::new();
-            let (mut rows, without) =
-                batches.permit(begun, &mut allocator, own, |key, sms, phone| {
-                    keys.push(*key);
-                    writes.claim(sms.id, Some(&claim.provider));
-                    writes.rewrite_phone(sms, phone);
-                });
-            for item in not_claimed.iter().chain(&without) {
+            let (mut rows, without) = batches.permit(begun, allocator, own, |key, sms, phone| {
+                keys.push(*key);
+                writes.claim(sms.id, Some(&claim.provider));
+                writes.rewrite_phone(sms, phone);
+            });
+            not_claimed.extend(without);
+            for item in &not_claimed {
                 budget.put_back(item);
             }
             for row in &mut rows {
@@ -467,31 +515,20 @@ fn permit(
                 }
             }
             claimed.rows.extend(rows);
-            let claims = keys.len();
+            let are_left = keys.len() < candidates;
             // Candidates that are not claimed must be found again, so the cursor stays before them.
-            let first_left = not_claimed.iter().chain(&without).map(|item| item.key).min();
+            let first_left = not_claimed.iter().map(|item| item.key).min();
             let before = |key: &ClaimKey| first_left.is_none_or(|first| *key < first);
             if let Some(key) = keys.into_iter().filter(before).max() {
-                reached.insert(id, key);
+                self.reached.insert(lane.id, key);
             }
-            if available < found.wanted {
-                allocator.keep_next(own, max_batch);
+            if available < wanted {
+                allocator.keep_next(own, lane.max_batch);
             }
-            claimed.limited.extend(take_next(own).map(|next_at| (id, next_at)));
-            // It may be asked twice, and what is left the first time is not found again.
-            if claims < candidates {
-                unclaimed.insert(id);
-            }
-            if found.is_short && !unclaimed.contains(&id) {
-                claimed.exhausted.push(id);
-            }
-        });
-        let retry_at = budgets.retry_at(id.campaign_id);
-        claimed.over_budget.extend(retry_at.map(|at| (id, at)));
+            claimed.limited.extend(take_next(own).map(|next_at| (lane.id, next_at)));
+            are_left
+        })
     }
-    claimed.next_at = allocator.account.next_at.take();
-    locked.accounts.insert(scope, allocator.account);
-    claimed
 }
 
 /// When the first of these limits gives the next permit, if one ended the claim.

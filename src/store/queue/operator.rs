@@ -12,7 +12,7 @@ use smsq_process::boxed;
 
 use super::lanes;
 use super::results::effects::Effects;
-use super::results::transitions::{Resend, TakenNow};
+use super::results::transitions::{LockedMessages, Resend, TakenNow, UnknownChange};
 use super::results::{settle, transitions};
 use super::unknown::{UnknownFilter, lock_unknown};
 use crate::audit::{Audited, in_chunks};
@@ -203,7 +203,8 @@ impl Store {
             } else {
                 let failure = CertainFailure::by_operator();
                 let reserves = spending::read(connection, &ids).await?;
-                transitions::to_failed(connection, (&ids, &reserves), &failure, 0, now).await?
+                let messages = LockedMessages { ids: &ids, reserves: &reserves };
+                transitions::to_failed(connection, messages, &failure, 0, now).await?
             };
             effects.store(connection, subscriptions, now).await?;
             QueryResult::Ok(Chunk::all(ids.len()))
@@ -226,7 +227,7 @@ impl Store {
                 .load(connection)
                 .await?;
             let messages = rows.iter().copied();
-            end(connection, messages, (&cancelled(), subscriptions), now).await?;
+            end(connection, messages, &cancelled(), subscriptions, now).await?;
             QueryResult::Ok(Chunk::all(rows.len()))
         })?;
         transaction!(self, |connection| async {
@@ -267,7 +268,7 @@ impl Store {
                 .iter()
                 .filter(|row| row.2.is_some_and(|at| at <= by))
                 .map(|&(_, id, _, in_doubt)| (id, in_doubt));
-            let ended = end(connection, expiring, (&expired(), subscriptions), now).await?;
+            let ended = end(connection, expiring, &expired(), subscriptions, now).await?;
             if ended > 0 && approvals::of_lane(lane).is_some() {
                 approvals::delete_empty(connection, campaign_id).await?;
             }
@@ -286,7 +287,8 @@ impl Store {
 async fn end(
     connection: &mut Connection,
     rows: impl Iterator<Item = (i64, bool)>,
-    (failure, subscriptions): (&Failure, &Subscriptions),
+    failure: &Failure,
+    subscriptions: &Subscriptions,
     now: Timestamp,
 ) -> QueryResult<u64> {
     let mut by_doubt: BTreeMap<bool, Vec<i64>> = BTreeMap::new();
@@ -298,14 +300,15 @@ async fn end(
         ids.sort_unstable();
         ended += ids.len() as u64;
         let reserves = spending::read(connection, &ids).await?;
-        let messages = (&ids[..], &reserves);
+        let messages = LockedMessages { ids: &ids, reserves: &reserves };
         let changed = match CertainFailure::unless_in_doubt(failure.clone(), in_doubt) {
             Ok(failure) if failure.failure().class == Class::Cancelled => {
                 settle::cancel(connection, messages, &failure, 0, now).await?
             }
             Ok(failure) => transitions::to_failed(connection, messages, &failure, 0, now).await?,
             Err(failure) => {
-                let change = (&failure, Doubt::Unchanged, 0);
+                let change =
+                    UnknownChange { failure: &failure, doubt: Doubt::Unchanged, counted: 0 };
                 transitions::mark_unknown(connection, messages, change, now).await?
             }
         };

@@ -197,13 +197,14 @@ impl Store {
     #[boxed]
     pub async fn requeue_message(
         &self,
-        message: (i64, i64),
+        id: i64,
+        claim: i64,
         reason: ResendReason,
         max_attempts: i32,
         now: Timestamp,
     ) -> Result<bool, StoreError> {
         let filter = UnknownFilter {
-            message: Some(message),
+            message: Some((id, claim)),
             ..UnknownFilter::to_resend(reason, max_attempts)
         };
         let done = transaction!(self, |connection| requeue_active(connection, &filter, now))?;

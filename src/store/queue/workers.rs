@@ -174,7 +174,7 @@ impl WorkerStore<'_> {
             record_reclaimed(connection, &dead.token, now).await?;
             let mut rows = sending(connection).await?;
             rows.retain(|row| row.worker_id == Some(dead.id));
-            reclaim(connection, &rows, (reason, subscriptions), now).await
+            reclaim(connection, &rows, reason, subscriptions, now).await
         })
     }
 
@@ -187,7 +187,7 @@ impl WorkerStore<'_> {
             let mut rows = sending(connection).await?;
             let workers: Vec<i64> = worker::table.select(worker::id).load(connection).await?;
             rows.retain(|row| row.worker_id.is_none_or(|id| !workers.contains(&id)));
-            reclaim(connection, &rows, ("its worker is gone", subscriptions), now).await
+            reclaim(connection, &rows, "its worker is gone", subscriptions, now).await
         })
     }
 }
@@ -259,7 +259,8 @@ pub(super) async fn orphans(
 async fn reclaim(
     connection: &mut Connection,
     rows: &[SendingMessage],
-    (reason, subscriptions): (&str, &Subscriptions),
+    reason: &str,
+    subscriptions: &Subscriptions,
     now: Timestamp,
 ) -> QueryResult<u64> {
     let unknown = rows.iter().map(|row| Settlement {

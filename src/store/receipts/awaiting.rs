@@ -133,24 +133,20 @@ impl ReceiptStore<'_> {
         campaign: Option<i64>,
         claimed: &RangeInclusive<Timestamp>,
     ) -> Result<Option<(Timestamp, Timestamp)>, StoreError> {
-        querying!(self, Read, |connection| unknown_ends(
-            connection,
-            (tried.provider, tried.is_default),
-            campaign,
-            claimed
-        ))
+        querying!(self, Read, |connection| unknown_ends(connection, tried, campaign, claimed))
     }
 
-    /// A page of the messages sent in this span that await a receipt, after the one with this instant and id.
+    /// A page of the messages sent in this span that await a receipt, after the one that was sent at this instant and has
+    /// this id.
     #[boxed]
     pub async fn awaiting(
         &self,
         provider: &str,
         sent: &RangeInclusive<Timestamp>,
-        after: (Timestamp, i64),
+        after_at: Timestamp,
+        after_id: i64,
         limit: i64,
     ) -> Result<Vec<AwaitingSms>, StoreError> {
-        let (after_at, after_id) = after;
         self.read(
             sms_sent::table
                 .filter(is_awaiting())
@@ -275,10 +271,11 @@ fn is_awaiting() -> diesel::expression::SqlLiteral<Bool> {
 /// through the provider with this name, which may be the default of campaigns without one.
 async fn unknown_ends(
     connection: &mut Connection,
-    (provider, is_default): (&str, bool),
+    tried: TriedAt<'_>,
     campaign: Option<i64>,
     claimed: &RangeInclusive<Timestamp>,
 ) -> QueryResult<Option<(Timestamp, Timestamp)>> {
+    let TriedAt { provider, is_default } = tried;
     let claimed_at =
         || in_dialect::<Nullable<BigInt>, _>(|dialect| dialect.unknown_columns().1.to_owned());
     /// Two queries, because each reads only one end of the index.

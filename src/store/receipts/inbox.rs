@@ -241,8 +241,8 @@ impl From<Tried> for ReceiptRow {
     }
 }
 
-impl From<(i64, ReceiptRow)> for Tried {
-    fn from((id, row): (i64, ReceiptRow)) -> Self {
+impl Tried {
+    fn stored(id: i64, row: ReceiptRow) -> Self {
         let number = u16::try_from(row.part.max(0)).unwrap_or(0);
         let total = u16::try_from(row.parts).unwrap_or(0);
         Self {
@@ -343,7 +343,8 @@ impl ReceiptStore<'_> {
             applied += transaction!(self, |connection| apply(
                 connection,
                 new.to_vec(),
-                (Duration::MAX, subscriptions),
+                Duration::MAX,
+                subscriptions,
                 now
             ))?;
         }
@@ -368,8 +369,8 @@ impl ReceiptStore<'_> {
                 .locked()
                 .load(connection)
                 .await?;
-            let due = due.into_iter().map(Tried::from).collect();
-            apply(connection, due, (keep, subscriptions), now).await
+            let due = due.into_iter().map(|(id, row)| Tried::stored(id, row)).collect();
+            apply(connection, due, keep, subscriptions, now).await
         })
     }
 
@@ -418,7 +419,7 @@ async fn with_earlier(
     find_by!(reference);
     find_by!(message_id);
     earlier.retain(|id, _| tried.iter().all(|tried| tried.id != Some(*id)));
-    tried.extend(earlier.into_iter().map(Tried::from));
+    tried.extend(earlier.into_iter().map(|(id, row)| Tried::stored(id, row)));
     tried.sort_by_key(|tried| tried.id.unwrap_or(i64::MAX));
     Ok(tried)
 }
@@ -427,7 +428,8 @@ async fn with_earlier(
 async fn apply(
     connection: &mut Connection,
     tried: Vec<Tried>,
-    (keep, subscriptions): (Duration, &Subscriptions),
+    keep: Duration,
+    subscriptions: &Subscriptions,
     now: Timestamp,
 ) -> QueryResult<ReceiptsApplied> {
     let mut applied = ReceiptsApplied::default();
@@ -437,7 +439,7 @@ async fn apply(
     let mut tried = with_earlier(connection, tried).await?;
     applied.receipts = tried.len() as u64;
     match_sent(connection, &mut tried).await?;
-    settle_open(connection, &mut tried, (&mut applied, subscriptions), now).await?;
+    settle_open(connection, &mut tried, &mut applied, subscriptions, now).await?;
     let (matched, mut unmatched): (Vec<Tried>, Vec<Tried>) =
         tried.into_iter().partition(|tried| tried.sms_id.is_some());
     let (new, early) = update_deliveries(connection, matched, subscriptions, now).await?;
@@ -508,7 +510,8 @@ async fn match_sent(connection: &mut Connection, tried: &mut [Tried]) -> QueryRe
 async fn settle_open(
     connection: &mut Connection,
     tried: &mut [Tried],
-    (applied, subscriptions): (&mut ReceiptsApplied, &Subscriptions),
+    applied: &mut ReceiptsApplied,
+    subscriptions: &Subscriptions,
     now: Timestamp,
 ) -> QueryResult<()> {
     let proofs = Proofs::find(connection, tried).await?;
@@ -812,6 +815,64 @@ impl RecipientChanges {
     }
 }
 
+/// What receipts change, with the earlier ones of the same messages.
+#[derive(Default)]
+struct MergedReceipts {
+    /// The number of new receipts that changed anything.
+    new: u64,
+    /// The receipts that are kept with their messages.
+    kept: Vec<Tried>,
+    /// The deliveries that changed, by the id of their message.
+    changes: Vec<(i64, Delivery)>,
+    recipients: RecipientChanges,
+    /// Those of `changes` that hooks hear of: their state is another one.
+    reported: Vec<(i64, Delivery)>,
+}
+
+impl MergedReceipts {
+    /// Adds the receipts that arrived for a message to its earlier ones.
+    fn add(
+        &mut self,
+        row: &DeliveryRow,
+        mut earlier: Vec<Tried>,
+        arrived: Vec<Tried>,
+        now: Timestamp,
+    ) {
+        let have_rows =
+            !earlier.is_empty() || arrived.iter().any(|tried| tried.receipt.part.is_some());
+        if earlier.is_empty() {
+            earlier.extend(row.receipt());
+            self.kept.extend(earlier.iter().filter(|_| have_rows).cloned());
+        }
+        let segments = row.segments.and_then(|count| u16::try_from(count).ok());
+        let mut found = row.delivery();
+        for tried in arrived {
+            if have_rows && earlier.iter().any(|other| other.key() == tried.key()) {
+                continue;
+            }
+            let is_new = tried.id.is_none();
+            self.kept.extend(have_rows.then(|| tried.clone()));
+            earlier.push(tried);
+            let receipts = earlier.iter().map(|tried| &tried.receipt);
+            let mut next = delivery(receipts, segments.unwrap_or(0));
+            next.note = found.note.clone().or(next.note);
+            let is_change = next.state != DeliveryState::Awaiting && next != found;
+            self.new += u64::from(is_new && (is_change || have_rows));
+            if is_change {
+                found = next;
+            }
+        }
+        if found == row.delivery() {
+            return;
+        }
+        self.recipients.add(row, &found, &earlier, now);
+        if found.state != row.delivery().state {
+            self.reported.push((row.id, found.clone()));
+        }
+        self.changes.push((row.id, found));
+    }
+}
+
 /// Stores what all receipts of these messages say together. Returns how many of the new ones changed anything, and those
 /// whose message was claimed again meanwhile, so that it is not sent yet.
 async fn update_deliveries(
@@ -841,48 +902,15 @@ async fn update_deliveries(
         .load(connection)
         .await?;
     let mut stored: Vec<i64> = matched.iter().filter_map(|tried| tried.id).collect();
-    let mut known = by_message(known.into_iter().map(Tried::from));
+    let mut known = by_message(known.into_iter().map(|(id, row)| Tried::stored(id, row)));
     let mut matched = by_message(matched);
-    let mut new = 0;
-    let (mut changes, mut kept) = (Vec::new(), Vec::new());
-    let mut recipients = RecipientChanges::default();
-    let mut reported = Vec::new();
+    let mut merged = MergedReceipts::default();
     for row in rows {
         let arrived = matched.remove(&row.id).unwrap_or_default();
-        let mut earlier = known.remove(&row.id).unwrap_or_default();
-        let have_rows =
-            !earlier.is_empty() || arrived.iter().any(|tried| tried.receipt.part.is_some());
-        if earlier.is_empty() {
-            earlier.extend(row.receipt());
-            kept.extend(earlier.iter().filter(|_| have_rows).cloned());
-        }
-        let segments = row.segments.and_then(|count| u16::try_from(count).ok());
-        let mut found = row.delivery();
-        for tried in arrived {
-            if have_rows && earlier.iter().any(|other| other.key() == tried.key()) {
-                continue;
-            }
-            let is_new = tried.id.is_none();
-            kept.extend(have_rows.then(|| tried.clone()));
-            earlier.push(tried);
-            let receipts = earlier.iter().map(|tried| &tried.receipt);
-            let mut next = delivery(receipts, segments.unwrap_or(0));
-            next.note = found.note.clone().or(next.note);
-            let is_change = next.state != DeliveryState::Awaiting && next != found;
-            new += u64::from(is_new && (is_change || have_rows));
-            if is_change {
-                found = next;
-            }
-        }
-        if found == row.delivery() {
-            continue;
-        }
-        recipients.add(&row, &found, &earlier, now);
-        if found.state != row.delivery().state {
-            reported.push((row.id, found.clone()));
-        }
-        changes.push((row.id, found));
+        let earlier = known.remove(&row.id).unwrap_or_default();
+        merged.add(&row, earlier, arrived, now);
     }
+    let MergedReceipts { mut new, mut kept, changes, recipients, reported } = merged;
     let mut early = Vec::new();
     for mut tried in matched.into_values().flatten() {
         if tried.receipt.state == ReceiptState::Rejected {

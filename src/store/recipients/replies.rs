@@ -83,10 +83,10 @@ impl ReplyStore<'_> {
                             campaign: campaign.as_ref().map(|(_, name)| name.text.as_str()),
                             to: new.sender.as_deref(),
                             is_stop: new.is_stop,
-                            phone: subscription.has_phones.then_some(&*new.phone),
-                            text: subscription.has_texts.then_some(&*new.content),
+                            phone: subscription.parts.phones.then_some(&*new.phone),
+                            text: subscription.parts.texts.then_some(&*new.content),
                         };
-                        let is_personal = subscription.has_phones || subscription.has_texts;
+                        let is_personal = subscription.parts.phones || subscription.parts.texts;
                         NewEvent {
                             hook: subscription.hook.clone(),
                             kind,

@@ -282,6 +282,12 @@ fn only_the_console_prints() {
 }
 
 #[test]
+fn no_argument_is_a_tuple() {
+    let found: Vec<&String> = sources().iter().flat_map(|source| &source.with_tuples).collect();
+    assert_eq!(found, Vec::<&String>::new());
+}
+
+#[test]
 fn no_type_name_has_two_meanings() {
     // Each has the same meaning in every module: arguments and actions of a command, settings, a row that was read.
     let common = ["Action", "Args", "Config", "FailedRow", "SentRow", "Settings"];

@@ -9,7 +9,8 @@ use std::sync::LazyLock;
 use proc_macro2::{Delimiter, Spacing, TokenStream, TokenTree};
 use quote::ToTokens as _;
 use regex::Regex;
-use syn::{Attribute, Item, ItemMod, Meta, Visibility};
+use syn::visit::{self, Visit};
+use syn::{Attribute, FnArg, Item, ItemMod, Meta, Pat, Signature, Type, Visibility};
 
 use super::root;
 
@@ -27,6 +28,8 @@ pub(super) struct Source {
     pub(super) names: BTreeSet<Names>,
     /// What its `pub use` shows of other modules.
     pub(super) reexports: BTreeSet<String>,
+    /// Its functions with an argument that is a tuple.
+    pub(super) with_tuples: Vec<String>,
 }
 
 impl Source {
@@ -51,6 +54,7 @@ impl Source {
             code: COMMENT.replace_all(&text[..tests.unwrap_or(text.len())], "").into_owned(),
             names: BTreeSet::new(),
             reexports: BTreeSet::new(),
+            with_tuples: Vec::new(),
             module: module.to_vec(),
         };
         let mut declared = Vec::new();
@@ -70,6 +74,7 @@ impl Source {
                 }
                 continue;
             }
+            self.visit_item(item);
             let named = paths(item.to_token_stream());
             if let Item::Use(import) = item
                 && !matches!(import.vis, Visibility::Inherited)
@@ -81,6 +86,27 @@ impl Source {
             self.names.extend(named.iter().filter_map(|path| from_root(path, module)));
         }
     }
+}
+
+impl<'a> Visit<'a> for Source {
+    fn visit_signature(&mut self, signature: &'a Signature) {
+        if signature.inputs.iter().any(is_tuple) {
+            self.with_tuples.push(format!("{}: {}", self.path, signature.ident));
+        }
+        visit::visit_signature(self, signature);
+    }
+}
+
+fn is_tuple(argument: &FnArg) -> bool {
+    let FnArg::Typed(argument) = argument else {
+        return false;
+    };
+    let mut kind = &*argument.ty;
+    while let Type::Reference(reference) = kind {
+        kind = &*reference.elem;
+    }
+    let is_tuple = matches!(kind, Type::Tuple(tuple) if !tuple.elems.is_empty());
+    is_tuple || matches!(*argument.pat, Pat::Tuple(_))
 }
 
 /// All files of the source.

@@ -11,7 +11,9 @@ use smsq_message::sms::{Acceptance, Class, Sms, State, Timestamp};
 
 use super::attempts::{self, NewAttempt};
 use super::effects::Effects;
-use super::transitions::{self, QueuedSms, SentMove, TakenNow, Version, is_version};
+use super::transitions::{
+    self, LockedMessages, QueuedSms, SentMove, TakenNow, UnknownChange, Version, is_version,
+};
 use crate::connection::prelude::*;
 use crate::connection::{Connection, QueryResult, all_removed, in_list};
 use crate::limits::spending::Reserves;
@@ -307,13 +309,13 @@ impl Changes {
                 .await?;
         }
         for (RowChange { to, counted }, ids) in self.others {
-            let messages = (&ids[..], &self.reserves);
+            let messages = LockedMessages { ids: &ids, reserves: &self.reserves };
             let changed = match to {
                 NewState::Failed(failure) => {
                     transitions::to_failed(connection, messages, &failure, counted, now).await?
                 }
                 NewState::Unknown(failure, doubt) => {
-                    let change = (&failure, doubt, counted);
+                    let change = UnknownChange { failure: &failure, doubt, counted };
                     transitions::mark_unknown(connection, messages, change, now).await?
                 }
                 NewState::Ready(requeue) => {
@@ -354,12 +356,12 @@ fn taken_now<'a>(
 /// Fails messages of a cancelled campaign and removes their keys.
 pub(in crate::queue) async fn cancel(
     connection: &mut Connection,
-    messages: (&[i64], &Reserves),
+    messages: LockedMessages<'_>,
     failure: &CertainFailure,
     counted: i32,
     now: Timestamp,
 ) -> QueryResult<Effects> {
-    transitions::remove_keys_of(connection, messages.0).await?;
+    transitions::remove_keys_of(connection, messages.ids).await?;
     transitions::to_failed(connection, messages, failure, counted, now).await
 }
 
@@ -472,7 +474,7 @@ async fn refund(
     if !cancelled.is_empty()
         && let Ok(failure) = CertainFailure::unless_in_doubt(transition::cancelled(), false)
     {
-        let messages = (&cancelled[..], &Reserves::new());
+        let messages = LockedMessages { ids: &cancelled, reserves: &Reserves::new() };
         effects = cancel(connection, messages, &failure, 0, now).await?;
     }
     Ok((Settled::Done, effects))

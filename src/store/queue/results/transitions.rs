@@ -418,14 +418,31 @@ macro_rules! burnt {
     };
 }
 
+/// Messages that this transaction has locked, with what was reserved for them.
+#[derive(Clone, Copy)]
+pub(in crate::queue) struct LockedMessages<'a> {
+    pub(in crate::queue) ids: &'a [i64],
+    pub(in crate::queue) reserves: &'a Reserves,
+}
+
+/// How messages become unknown.
+#[derive(Clone, Copy)]
+pub(in crate::queue) struct UnknownChange<'a> {
+    pub(in crate::queue) failure: &'a Failure,
+    pub(in crate::queue) doubt: Doubt,
+    /// The attempts to add.
+    pub(in crate::queue) counted: i32,
+}
+
 /// Moves messages to `sms_failed`.
 pub(in crate::queue) async fn to_failed(
     connection: &mut Connection,
-    (ids, reserves): (&[i64], &Reserves),
+    messages: LockedMessages<'_>,
     failure: &CertainFailure,
     counted: i32,
     now: Timestamp,
 ) -> QueryResult<Effects> {
+    let LockedMessages { ids, reserves } = messages;
     let mut effects = Effects::default();
     if ids.is_empty() {
         return Ok(effects);
@@ -437,8 +454,10 @@ pub(in crate::queue) async fn to_failed(
         .load(connection)
         .await?;
     if !taken.is_empty() {
-        let change = (&number_taken(), Doubt::New, counted);
-        effects = mark_unknown(connection, (&taken, reserves), change, now).await?;
+        let failure = number_taken();
+        let change = UnknownChange { failure: &failure, doubt: Doubt::New, counted };
+        let messages = LockedMessages { ids: &taken, reserves };
+        effects = mark_unknown(connection, messages, change, now).await?;
         update(sms::table.filter(sms::id.eq_any(&taken)))
             .set(doubt_without_end!())
             .execute(connection)
@@ -476,14 +495,16 @@ pub(in crate::queue) async fn to_failed(
     Ok(effects)
 }
 
-/// Makes messages unknown that are in doubt, counting this many attempts. They can be looked up from now on, whenever
+/// Makes messages unknown that are in doubt. They can be looked up from now on, whenever
 /// they were due to be sent.
 pub(in crate::queue) async fn mark_unknown(
     connection: &mut Connection,
-    (ids, reserves): (&[i64], &Reserves),
-    (failure, doubt, counted): (&Failure, Doubt, i32),
+    messages: LockedMessages<'_>,
+    change: UnknownChange<'_>,
     now: Timestamp,
 ) -> QueryResult<Effects> {
+    let LockedMessages { ids, reserves } = messages;
+    let UnknownChange { failure, doubt, counted } = change;
     if ids.is_empty() {
         return Ok(Effects::default());
     }
@@ -511,11 +532,12 @@ pub(in crate::queue) async fn mark_unknown(
 /// Puts messages back into the queue.
 pub(in crate::queue) async fn to_ready(
     connection: &mut Connection,
-    (ids, reserves): (&[i64], &Reserves),
+    messages: LockedMessages<'_>,
     requeue: &Requeue,
     counted: i32,
     now: Timestamp,
 ) -> QueryResult<Spending> {
+    let LockedMessages { ids, reserves } = messages;
     let list = in_list(ids.iter().copied());
     let failure = requeue.failure.as_ref().map(|failure| {
         (
