@@ -4,7 +4,6 @@ pub mod activity;
 pub mod age;
 pub mod budget;
 #[cfg(feature = "diesel")]
-mod column;
 pub mod defect;
 pub mod event;
 pub mod instant;

@@ -1,6 +1,7 @@
 //! Table `audit`: what people changed, what workers paused or stopped, and when.
 
 use std::ops::AddAssign;
+use std::slice::from_ref;
 
 use diesel::update;
 use serde::Serialize;
@@ -18,8 +19,8 @@ pub const STATE_VERBS: [&str; 5] = ["pause", "resume", "cancel", "paused", "stop
 const WORKER: &str = "worker";
 
 /// One change.
-#[derive(Clone, Debug, PartialEq, Eq, Queryable, Selectable, Serialize)]
-#[diesel(table_name = audit)]
+#[derive(Clone, Debug, PartialEq, Eq, Queryable, Selectable, Insertable, Serialize)]
+#[diesel(table_name = audit, treat_none_as_default_value = false)]
 pub struct AuditEntry {
     pub at: Timestamp,
     /// The name of a token, the user of a command such as `ann@web1`, or `worker`.
@@ -50,14 +51,7 @@ impl AuditEntry {
 
     /// Returns the id of its row.
     pub(super) async fn insert(&self, connection: &mut Connection) -> QueryResult<i64> {
-        let rows = [(
-            audit::at.eq(self.at),
-            audit::who.eq(&self.who),
-            audit::what.eq(&self.what),
-            audit::campaign.eq(&self.campaign),
-            audit::detail.eq(&self.detail),
-        )];
-        Ok(NewRows::of(audit::table, &rows).insert_with_ids(connection).await?[0])
+        Ok(NewRows::of(audit::table, from_ref(self)).insert_with_ids(connection).await?[0])
     }
 }
 

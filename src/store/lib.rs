@@ -47,8 +47,8 @@ pub use campaigns::campaign::{
     WindowChange,
 };
 pub use campaigns::schedules::{
-    FireRow, INTERRUPTED, MissedRow, NewSchedule, RunCounts, RunProgress, ScheduleRow, ScheduleRun,
-    ScheduleRunState,
+    INTERRUPTED, MissedRun, NewRun, NextRun, RunCounts, ScheduleRow, ScheduleRun, ScheduleRunState,
+    ScheduleSettings,
 };
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]

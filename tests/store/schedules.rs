@@ -2,22 +2,22 @@
 
 use smsq_message::sms::Timestamp;
 use smsq_store::{
-    AuditEntry, FireRow, MissedRow, NewSchedule, RunCounts, RunProgress, ScheduleRow, ScheduleRun,
-    ScheduleRunState, Store,
+    AuditEntry, MissedRun, NewRun, NextRun, RunCounts, ScheduleRow, ScheduleRun, ScheduleRunState,
+    ScheduleSettings, Store,
 };
 
 use super::test_queue::{NOW, after, on_every_engine, rows};
 
-pub(super) fn fire(day: u64, seconds: u64) -> FireRow {
-    FireRow {
+pub(super) fn fire(day: u64, seconds: u64) -> NextRun {
+    NextRun {
         fire: format!("2026-11-{day:02}T09:00"),
         period: format!("2026-11-{day:02}"),
-        at: after(seconds),
+        next_at: after(seconds),
     }
 }
 
-pub(super) fn run(schedule_id: i64, day: u64) -> RunProgress {
-    RunProgress {
+pub(super) fn run(schedule_id: i64, day: u64) -> NewRun {
+    NewRun {
         schedule_id,
         fire: format!("2026-11-{day:02}T09:00"),
         period: format!("2026-11-{day:02}"),
@@ -27,9 +27,9 @@ pub(super) fn run(schedule_id: i64, day: u64) -> RunProgress {
     }
 }
 
-pub(super) fn missed(day: u64) -> MissedRow {
-    let RunProgress { fire, period, campaign, .. } = run(0, day);
-    MissedRow { fire, period, campaign, reason: "no process ran it".to_owned() }
+pub(super) fn missed(day: u64) -> MissedRun {
+    let NewRun { fire, period, campaign, .. } = run(0, day);
+    MissedRun { fire, period, campaign, error: "no process ran it".to_owned() }
 }
 
 pub(super) fn entry() -> AuditEntry {
@@ -44,7 +44,7 @@ pub(super) fn entry() -> AuditEntry {
 
 /// A schedule that is due on day 1, after 10 seconds.
 pub(super) async fn daily(store: &Store) -> ScheduleRow {
-    let new = NewSchedule {
+    let new = ScheduleSettings {
         name: "daily".to_owned(),
         cron: "0 9 * * *".to_owned(),
         timezone: "UTC".to_owned(),
@@ -54,10 +54,10 @@ pub(super) async fn daily(store: &Store) -> ScheduleRow {
         per: "day".to_owned(),
         options: "{}".to_owned(),
         catch_up: false,
-        next: fire(1, 10),
     };
-    assert!(store.schedules().add(&new, &entry()).await.expect("added"));
-    assert!(!store.schedules().add(&new, &entry()).await.expect("known"));
+    let add = async || store.schedules().add(&new, &fire(1, 10), &entry()).await;
+    assert!(add().await.expect("added"));
+    assert!(!add().await.expect("known"));
     found(store).await
 }
 
@@ -96,7 +96,7 @@ async fn schedule_is_leased_to_one_process_until_its_lease_ends() {
         let pause = store.schedules().set_paused(schedule.id, None, &entry).await;
         assert!(pause.expect("paused"));
         assert!(!leased(store, 2, 9_999).await, "it is paused");
-        let resume = async |next: FireRow| {
+        let resume = async |next: NextRun| {
             let resumed = store.schedules().set_paused(schedule.id, Some(&next), &entry).await;
             resumed.expect("resumed")
         };
@@ -113,7 +113,7 @@ async fn process_that_lost_its_lease_does_not_end_the_next_run() {
         let store = &queue.store;
         let id = daily(store).await.id;
         let first = run(id, 1);
-        let begin = |run: RunProgress, fire: &'static str| async move {
+        let begin = |run: NewRun, fire: &'static str| async move {
             let begun = store.schedules().begin_run(&run, Some((fire, None)), after(11)).await;
             begun.expect("begun")
         };
@@ -126,7 +126,7 @@ async fn process_that_lost_its_lease_does_not_end_the_next_run() {
             reasons: Some("no phone (2)".to_owned()),
             ..RunCounts::default()
         };
-        let finish = |next: FireRow| {
+        let finish = |next: NextRun| {
             let (first, counts) = (first.clone(), counts.clone());
             async move {
                 let outcome = Ok(&counts);
@@ -178,7 +178,7 @@ async fn missed_fires_are_recorded_and_end_earlier_runs() {
     on_every_engine(async |queue| {
         let store = &queue.store;
         let id = daily(store).await.id;
-        let begin = |day, expected: &'static str, missed: Option<MissedRow>, now: Timestamp| async move {
+        let begin = |day, expected: &'static str, missed: Option<MissedRun>, now: Timestamp| async move {
             let begun = store.schedules();
             let run = run(id, day);
             let begun = begun.begin_run(&run, Some((expected, missed.as_ref())), now);
@@ -226,7 +226,7 @@ async fn asked_run_that_is_not_renewed_was_interrupted() {
     on_every_engine(async |queue| {
         let store = &queue.store;
         let id = daily(store).await.id;
-        let asked = RunProgress { asked_until: Some(after(60)), ..run(id, 1) };
+        let asked = NewRun { asked_until: Some(after(60)), ..run(id, 1) };
         let schedules = || store.schedules();
         let begun = schedules().begin_run(&asked, None, NOW).await;
         assert!(begun.expect("begun"));

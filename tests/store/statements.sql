@@ -186,13 +186,13 @@ INSERT OR IGNORE INTO `reply` (`provider`, `reply_key`, `phone`, `sender`, `cont
 -- PostgreSQL: INSERT INTO "reply" ("provider", "reply_key", "phone", "sender", "content", "campaign_id", "received_at") VALUES (…) ON CONFLICT DO NOTHING
 -- MySQL: INSERT IGNORE INTO `reply` (`provider`, `reply_key`, `phone`, `sender`, `content`, `campaign_id`, `received_at`) VALUES (…)
 
-INSERT OR IGNORE INTO `schedule_run` (`schedule_id`, `fire`, `period`, `campaign`, `keys_until`, `state`, `started_at`, `asked_until`) VALUES (…);
--- PostgreSQL: INSERT INTO "schedule_run" ("schedule_id", "fire", "period", "campaign", "keys_until", "state", "started_at", "asked_until") VALUES (…) ON CONFLICT DO NOTHING
--- MySQL: INSERT IGNORE INTO `schedule_run` (`schedule_id`, `fire`, `period`, `campaign`, `keys_until`, `state`, `started_at`, `asked_until`) VALUES (…)
+INSERT OR IGNORE INTO `schedule_run` (`schedule_id`, `fire`, `period`, `campaign`, `error`, `keys_until`, `state`, `started_at`, `finished_at`) VALUES (…);
+-- PostgreSQL: INSERT INTO "schedule_run" ("schedule_id", "fire", "period", "campaign", "error", "keys_until", "state", "started_at", "finished_at") VALUES (…) ON CONFLICT DO NOTHING
+-- MySQL: INSERT IGNORE INTO `schedule_run` (`schedule_id`, `fire`, `period`, `campaign`, `error`, `keys_until`, `state`, `started_at`, `finished_at`) VALUES (…)
 
-INSERT OR IGNORE INTO `schedule_run` (`schedule_id`, `fire`, `period`, `campaign`, `keys_until`, `state`, `started_at`, `finished_at`, `error`) VALUES (…);
--- PostgreSQL: INSERT INTO "schedule_run" ("schedule_id", "fire", "period", "campaign", "keys_until", "state", "started_at", "finished_at", "error") VALUES (…) ON CONFLICT DO NOTHING
--- MySQL: INSERT IGNORE INTO `schedule_run` (`schedule_id`, `fire`, `period`, `campaign`, `keys_until`, `state`, `started_at`, `finished_at`, `error`) VALUES (…)
+INSERT OR IGNORE INTO `schedule_run` (`schedule_id`, `fire`, `period`, `campaign`, `keys_until`, `asked_until`, `state`, `started_at`) VALUES (…);
+-- PostgreSQL: INSERT INTO "schedule_run" ("schedule_id", "fire", "period", "campaign", "keys_until", "asked_until", "state", "started_at") VALUES (…) ON CONFLICT DO NOTHING
+-- MySQL: INSERT IGNORE INTO `schedule_run` (`schedule_id`, `fire`, `period`, `campaign`, `keys_until`, `asked_until`, `state`, `started_at`) VALUES (…)
 
 INSERT OR IGNORE INTO `schedule` (`name`, `cron`, `timezone`, `source`, `query`, `unique_by`, `per`, `options`, `catch_up`, `fire`, `period`, `next_at`, `created_at`, `created_by`) VALUES (…);
 -- PostgreSQL: INSERT INTO "schedule" ("name", "cron", "timezone", "source", "query", "unique_by", "per", "options", "catch_up", "fire", "period", "next_at", "created_at", "created_by") VALUES (…) ON CONFLICT DO NOTHING

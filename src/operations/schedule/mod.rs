@@ -14,8 +14,8 @@ use smsq_message::window::Zone;
 use smsq_process::boxed;
 use smsq_process::jobs::Until;
 use smsq_store::{
-    Campaign, FireRow, NewSchedule, RunCounts, ScheduleRow, ScheduleRun, SourceDatabase, Store,
-    StoreError,
+    Campaign, NextRun, RunCounts, ScheduleRow, ScheduleRun, ScheduleSettings, SourceDatabase,
+    Store, StoreError,
 };
 use utoipa::ToSchema;
 
@@ -116,8 +116,8 @@ impl<'a> ReadSchedule<'a> {
         Ok(self.time.fire(local))
     }
 
-    fn fire_row(&self, fire: Fire) -> FireRow {
-        fire_row(self.per, fire)
+    fn next_run(&self, fire: Fire) -> NextRun {
+        next_run(self.per, fire)
     }
 
     fn campaign(&self, period: &str) -> String {
@@ -125,8 +125,8 @@ impl<'a> ReadSchedule<'a> {
     }
 }
 
-fn fire_row(per: Per, fire: Fire) -> FireRow {
-    FireRow { fire: written(fire.local), period: per.period(fire.local), at: fire.at }
+fn next_run(per: Per, fire: Fire) -> NextRun {
+    NextRun { fire: written(fire.local), period: per.period(fire.local), next_at: fire.at }
 }
 
 fn never(name: &str) -> Hinted {
@@ -178,7 +178,7 @@ pub async fn add_schedule(
     for plan in options.prepare(&[list], None).await? {
         plan.warnings().iter().for_each(|warning| warn(warning));
     }
-    let new = NewSchedule {
+    let settings = ScheduleSettings {
         name: name.clone(),
         cron: time.expression().to_owned(),
         timezone: time.zone().to_string(),
@@ -188,11 +188,11 @@ pub async fn add_schedule(
         per: request.per.to_string(),
         options: serde_json::to_string(&request.options).expect("texts and numbers are JSON"),
         catch_up: request.catch_up,
-        next: fire_row(request.per, fire),
     };
-    let detail = format!("added schedule `{name}`: `{}` in {}", new.cron, new.timezone);
+    let detail = format!("added schedule `{name}`: `{}` in {}", settings.cron, settings.timezone);
     let entry = actor.entry(store, VERB, None, detail).await?;
-    if !store.schedules().add(&new, &entry).await? {
+    let next = next_run(request.per, fire);
+    if !store.schedules().add(&settings, &next, &entry).await? {
         return Err(exists(name));
     }
     let added = schedule_named(store, name).await?;
@@ -285,7 +285,7 @@ pub async fn resume_schedule(
     let fire = read.time.next_after(store.now().await?).ok_or_else(|| never(&schedule.name))?;
     let detail = format!("resumed schedule `{}`", schedule.name);
     let entry = actor.entry(store, VERB, None, detail).await?;
-    let next = read.fire_row(fire);
+    let next = read.next_run(fire);
     let resumed = store.schedules().set_paused(schedule.id, Some(&next), &entry).await;
     Ok(resumed?)
 }
@@ -406,15 +406,16 @@ impl ScheduleReport {
     fn new(schedule: ScheduleRow, runs: Vec<ScheduleRun>) -> Self {
         let zone = Zone::from_str(&schedule.timezone).ok().filter(|_| !schedule.is_paused);
         let next_at = (!schedule.is_paused).then(|| schedule.next_at.to_string());
+        let settings = schedule.settings;
         Self {
             next: zone.map(|zone| zone.format_local(schedule.next_at)),
-            name: schedule.name,
-            cron: schedule.cron,
-            timezone: schedule.timezone,
-            source: schedule.source,
-            key: schedule.unique_by,
-            per: schedule.per,
-            catch_up: schedule.catch_up,
+            name: settings.name,
+            cron: settings.cron,
+            timezone: settings.timezone,
+            source: settings.source,
+            key: settings.unique_by,
+            per: settings.per,
+            catch_up: settings.catch_up,
             state: if schedule.is_paused { "paused" } else { "active" },
             next_at,
             created_by: schedule.created_by,

@@ -16,7 +16,7 @@ use smsq_message::window::SendWindow;
 use smsq_process::boxed;
 use smsq_process::jobs::{JobRules, Jobs, Until};
 use smsq_store::{
-    Campaign, CampaignStatus, INTERRUPTED, MissedRow, RunCounts, RunProgress, ScheduleRow, Store,
+    Campaign, CampaignStatus, INTERRUPTED, MissedRun, NewRun, RunCounts, ScheduleRow, Store,
     StoreError,
 };
 use tokio::task::JoinSet;
@@ -207,7 +207,7 @@ impl Scheduler {
     }
 
     /// Says that a run which somebody asked for is still in progress.
-    async fn keep_run(&self, run: &RunProgress) -> Infallible {
+    async fn keep_run(&self, run: &NewRun) -> Infallible {
         loop {
             tokio::time::sleep(RENEW_EVERY).await;
             let renewed = async {
@@ -229,7 +229,7 @@ impl Scheduler {
         let (fire, missed) =
             if schedule.catch_up { (due, None) } else { read.time.latest(due, now) };
         let run = progress(&read, fire);
-        let missed = missed.map(|missed| missed_row(&read, missed));
+        let missed = missed.map(|missed| missed_run(&read, missed));
         let after = Some((schedule.fire.as_str(), missed.as_ref()));
         let schedules = self.store.schedules();
         if !schedules.begin_run(&run, after, now).await? {
@@ -244,7 +244,7 @@ impl Scheduler {
         let next = read
             .time
             .next(fire.local)
-            .map(|next| read.fire_row(next))
+            .map(|next| read.next_run(next))
             .ok_or_else(|| super::never(&schedule.name))?;
         match done {
             Ok(counts) => {
@@ -263,7 +263,7 @@ impl Scheduler {
                 let again_at = now.plus(wait(attempts));
                 let (schedule, fire, reason) = (&schedule.name, &run.fire, error.to_string());
                 // What somebody cancelled is not tried again.
-                if again_at < next.at && !is_refused {
+                if again_at < next.next_at && !is_refused {
                     tracing::warn!(schedule, fire, error = reason, "a run failed, and is repeated");
                     schedules.postpone_run(&run, &reason, again_at).await?;
                 } else {
@@ -301,7 +301,7 @@ impl Scheduler {
         &self,
         schedule: &ScheduleRow,
         actor: &Actor,
-    ) -> Result<RunProgress, OperationError> {
+    ) -> Result<NewRun, OperationError> {
         let read = ReadSchedule::new(schedule)?;
         let now = self.store.now().await?;
         let local = read.time.local(now);
@@ -330,7 +330,7 @@ impl Scheduler {
     async fn run_asked(
         &self,
         schedule: &ScheduleRow,
-        run: &RunProgress,
+        run: &NewRun,
         until: &Until,
     ) -> Result<(String, RunCounts), OperationError> {
         let read = ReadSchedule::new(schedule)?;
@@ -349,7 +349,7 @@ impl Scheduler {
     async fn import(
         &self,
         read: &ReadSchedule<'_>,
-        run: &RunProgress,
+        run: &NewRun,
         until: &Until,
     ) -> Result<RunCounts, OperationError> {
         let (schedule, settings) = (read.row, &self.lists.settings);
@@ -429,9 +429,9 @@ fn interrupted() -> Hinted {
     Hinted::new(INTERRUPTED, "run it again: only what is missing is added")
 }
 
-fn progress(read: &ReadSchedule<'_>, fire: Fire) -> RunProgress {
+fn progress(read: &ReadSchedule<'_>, fire: Fire) -> NewRun {
     let period = read.per.period(fire.local);
-    RunProgress {
+    NewRun {
         schedule_id: read.row.id,
         fire: written(fire.local),
         campaign: read.campaign(&period),
@@ -441,17 +441,17 @@ fn progress(read: &ReadSchedule<'_>, fire: Fire) -> RunProgress {
     }
 }
 
-fn missed_row(read: &ReadSchedule<'_>, missed: Missed) -> MissedRow {
+fn missed_run(read: &ReadSchedule<'_>, missed: Missed) -> MissedRun {
     let period = read.per.period(missed.last.local);
     let last = written(missed.last.local);
-    let reason = if missed.count == 1 {
+    let error = if missed.count == 1 {
         "no process ran it".to_owned()
     } else {
         let first = written(missed.first.local);
         let count = counted(missed.count, "run");
         format!("no process ran it: {count} from {first} to {last}")
     };
-    MissedRow { campaign: read.campaign(&period), fire: last, period, reason }
+    MissedRun { campaign: read.campaign(&period), fire: last, period, error }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use smsq_message::text::counted;
 use smsq_operations::{Actor, OperationError, Per, RunReport, pause_schedule, resume_schedule};
-use smsq_store::ScheduleRow;
+use smsq_store::{ScheduleRow, ScheduleSettings};
 
 use super::actions::ConfirmPage;
 use super::render::{MessagePage, View, problem_page, render};
@@ -110,7 +110,7 @@ impl ScheduleAction {
     }
 
     fn question(self, schedule: &ScheduleRow) -> String {
-        let ScheduleRow { name, per, .. } = schedule;
+        let ScheduleSettings { name, per, .. } = &schedule.settings;
         match self {
             Self::Pause => format!("Pause schedule `{name}`? It does not run until it is resumed."),
             Self::Resume => format!("Resume schedule `{name}` with its next run?"),

@@ -7,6 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
+use diesel::deserialize::FromSqlRow;
+use diesel::expression::AsExpression;
+use diesel::sql_types::Integer;
 use diesel::{TextExpressionMethods as _, delete, update};
 use smsq_lifecycle::approval::ApprovalState;
 use smsq_message::route::sender_pool::hash;
@@ -17,6 +20,7 @@ use crate::audit::AuditEntry;
 use crate::connection::prelude::*;
 use crate::connection::{Connection, NewRows, QueryResult, ROWS, transaction};
 use crate::error::StoreError;
+use crate::tables::column_types::stored_as_number;
 use crate::tables::schema::{approval, approval_author, campaign, sms};
 use crate::{Store, signed};
 
@@ -27,7 +31,8 @@ const PUT_BACK: &str = "messages were put back into the queue";
 const INSERTED: &str = "another program inserted messages";
 
 /// Whether messages of a campaign wait for approval: column `campaign.approval`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, AsExpression, FromSqlRow)]
+#[diesel(sql_type = Integer)]
 pub enum ApprovalGate {
     /// Nothing of it needed approval yet.
     #[default]
@@ -44,7 +49,7 @@ pub enum ApprovalGate {
 
 impl ApprovalGate {
     /// An unknown one, which a newer smsq may have written, counts as waiting.
-    pub(crate) const fn of(code: i32) -> Self {
+    const fn of(code: i32) -> Self {
         match code {
             0 => Self::Open,
             1 => Self::SomeWait,
@@ -52,10 +57,6 @@ impl ApprovalGate {
             3 => Self::Undecided,
             _ => Self::AllWait,
         }
-    }
-
-    const fn code(self) -> i32 {
-        self as i32
     }
 
     /// Whether new messages and settings need approval.
@@ -68,6 +69,8 @@ impl ApprovalGate {
         matches!(self, Self::SomeWait | Self::Undecided | Self::AllWait)
     }
 }
+
+stored_as_number!(ApprovalGate);
 
 /// A list that waits at least until it is whole.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -108,14 +111,14 @@ pub(super) async fn lock(
     connection: &mut Connection,
     campaign_id: i64,
 ) -> QueryResult<Option<ApprovalGate>> {
-    let found: Vec<i32> = campaign::table
+    let found: Vec<ApprovalGate> = campaign::table
         .filter(campaign::id.eq(campaign_id))
         .order(campaign::id)
         .select(campaign::approval)
         .locked()
         .load(connection)
         .await?;
-    Ok(found.first().copied().map(ApprovalGate::of))
+    Ok(found.first().copied())
 }
 
 /// Whether new messages of a campaign need approval.
@@ -123,12 +126,12 @@ pub(crate) async fn gate(
     connection: &mut Connection,
     campaign_id: i64,
 ) -> QueryResult<ApprovalGate> {
-    let found: Vec<i32> = campaign::table
+    let found: Vec<ApprovalGate> = campaign::table
         .filter(campaign::id.eq(campaign_id))
         .select(campaign::approval)
         .load(connection)
         .await?;
-    Ok(found.first().copied().map(ApprovalGate::of).unwrap_or_default())
+    Ok(found.first().copied().unwrap_or_default())
 }
 
 /// Stores in the row of a campaign, which is locked, what its approvals are.
@@ -161,7 +164,7 @@ pub(super) async fn summarize(connection: &mut Connection, campaign_id: i64) -> 
         }
     });
     update(campaign::table.find(campaign_id))
-        .set((campaign::approval.eq(gate.code()), campaign::approval_reason.eq(reason)))
+        .set((campaign::approval.eq(gate), campaign::approval_reason.eq(reason)))
         .execute(connection)
         .await?;
     Ok(())
@@ -318,8 +321,8 @@ impl EndedApprovals {
 /// New messages of a campaign need approval from now on: messages of a list that was never decided may be put back.
 async fn guard(connection: &mut Connection, campaign_id: i64) -> QueryResult<()> {
     update(campaign::table.find(campaign_id))
-        .filter(campaign::approval.eq(ApprovalGate::Undecided.code()))
-        .set(campaign::approval.eq(ApprovalGate::Guarded.code()))
+        .filter(campaign::approval.eq(ApprovalGate::Undecided))
+        .set(campaign::approval.eq(ApprovalGate::Guarded))
         .execute(connection)
         .await?;
     Ok(())

@@ -255,7 +255,7 @@ struct CampaignRow {
     settings: SettingsColumns,
     state: CampaignStatus,
     state_reason: Option<String>,
-    approval: i32,
+    approval: ApprovalGate,
     approval_reason: Option<String>,
     created_at: Timestamp,
 }
@@ -269,8 +269,7 @@ impl From<CampaignRow> for Campaign {
             state = CampaignStatus::Paused;
             state_reason = Some(error);
         }
-        let approval = ApprovalGate::of(row.approval);
-        if approval.has_waiting() && state == CampaignStatus::Active {
+        if row.approval.has_waiting() && state == CampaignStatus::Active {
             state = CampaignStatus::Unapproved;
             state_reason.clone_from(&row.approval_reason);
         }
@@ -280,7 +279,7 @@ impl From<CampaignRow> for Campaign {
             settings,
             state,
             state_reason,
-            approval,
+            approval: row.approval,
             approval_reason: row.approval_reason,
             created_at: row.created_at,
         }
@@ -320,15 +319,14 @@ pub(crate) async fn lock_states(
     let ids: Vec<i64> = ids.iter().copied().collect();
     let mut states = BTreeMap::new();
     for ids in ids.chunks(ROWS) {
-        let found: Vec<(i64, CampaignStatus, i32)> = campaign::table
+        let found: Vec<(i64, (CampaignStatus, ApprovalGate))> = campaign::table
             .filter(campaign::id.eq_any(ids))
             .order(campaign::id)
-            .select((campaign::id, campaign::state, campaign::approval))
+            .select((campaign::id, (campaign::state, campaign::approval)))
             .locked()
             .load(connection)
             .await?;
-        let state = |(id, status, gate)| (id, (status, ApprovalGate::of(gate)));
-        states.extend(found.into_iter().map(state));
+        states.extend(found);
     }
     Ok(states)
 }
@@ -473,7 +471,7 @@ impl Store {
             let changed = diesel::update(
                 campaign::table.find(id).filter(campaign::state.ne_all(others(from))),
             )
-            .set((campaign::state.eq(to.code()), campaign::state_reason.eq(reason)))
+            .set((campaign::state.eq(to), campaign::state_reason.eq(reason)))
             .execute(connection)
             .await?;
             if let (Some(entry), true) = (entry, changed > 0) {
@@ -484,13 +482,9 @@ impl Store {
     }
 }
 
-/// The codes of the states that are not in `states`. An unknown one, which counts as paused, is never among them.
-fn others(states: &[CampaignStatus]) -> Vec<i32> {
-    CampaignStatus::ALL
-        .iter()
-        .filter(|state| !states.contains(state))
-        .map(|state| state.code())
-        .collect()
+/// The states that are not in `states`. The code of an unknown one, which counts as paused, is never among theirs.
+fn others(states: &[CampaignStatus]) -> Vec<CampaignStatus> {
+    CampaignStatus::ALL.into_iter().filter(|state| !states.contains(state)).collect()
 }
 
 /// Marks the counter of a campaign that gets a budget in another currency, or its first one. Returns the budget that

@@ -1,8 +1,12 @@
 //! Schedules: campaigns that are imported from a query again and again, their leases and their runs.
 
+use std::ops::Deref;
 use std::time::Duration;
 
-use diesel::{delete, update};
+use diesel::deserialize::FromSqlRow;
+use diesel::expression::AsExpression;
+use diesel::sql_types::Integer;
+use diesel::{AsChangeset, delete, update};
 use smsq_message::sms::Timestamp;
 use smsq_process::boxed;
 
@@ -10,14 +14,40 @@ use crate::audit::AuditEntry;
 use crate::connection::prelude::*;
 use crate::connection::{Connection, NewRows, QueryResult, transaction};
 use crate::error::StoreError;
+use crate::tables::column_types::stored_as_number;
 use crate::tables::schema::{campaign, import, schedule, schedule_run};
-use crate::{ScheduleStore, positive, signed};
+use crate::{ScheduleStore, signed};
 
 /// A schedule.
 #[derive(Clone, Debug, PartialEq, Eq, Queryable, Selectable)]
 #[diesel(table_name = schedule)]
 pub struct ScheduleRow {
     pub id: i64,
+    #[diesel(embed)]
+    pub settings: ScheduleSettings,
+    pub is_paused: bool,
+    /// The local time of the run that is next or in progress.
+    pub fire: String,
+    pub next_at: Timestamp,
+    /// How often that run failed.
+    pub attempts: i32,
+    pub created_at: Timestamp,
+    /// Who added it.
+    pub created_by: String,
+}
+
+impl Deref for ScheduleRow {
+    type Target = ScheduleSettings;
+
+    fn deref(&self) -> &ScheduleSettings {
+        &self.settings
+    }
+}
+
+/// What people set of a schedule.
+#[derive(Clone, Debug, PartialEq, Eq, Queryable, Selectable, Insertable)]
+#[diesel(table_name = schedule)]
+pub struct ScheduleSettings {
     pub name: String,
     pub cron: String,
     pub timezone: String,
@@ -30,53 +60,34 @@ pub struct ScheduleRow {
     /// The text and how messages are made, as JSON.
     pub options: String,
     pub catch_up: bool,
-    pub is_paused: bool,
-    /// The local time of the run that is next or in progress.
-    pub fire: String,
-    pub next_at: Timestamp,
-    /// How often that run failed.
-    pub attempts: i32,
-    pub created_at: Timestamp,
-    /// Who added it.
-    pub created_by: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewSchedule {
-    pub name: String,
-    pub cron: String,
-    pub timezone: String,
-    pub source: String,
-    pub query: String,
-    pub unique_by: String,
-    pub per: String,
-    pub options: String,
-    pub catch_up: bool,
-    pub next: FireRow,
 }
 
 /// A run that is to be, and when it is due.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FireRow {
+#[derive(Clone, Debug, PartialEq, Eq, Insertable, AsChangeset)]
+#[diesel(table_name = schedule)]
+pub struct NextRun {
     /// Local time.
     pub fire: String,
     pub period: String,
-    pub at: Timestamp,
+    pub next_at: Timestamp,
 }
 
 /// Fires that no process ran.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MissedRow {
+#[derive(Clone, Debug, PartialEq, Eq, Insertable)]
+#[diesel(table_name = schedule_run)]
+pub struct MissedRun {
     /// The last of them, in local time.
     pub fire: String,
     pub period: String,
     pub campaign: String,
-    pub reason: String,
+    /// Why.
+    pub error: String,
 }
 
 /// A run that begins.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RunProgress {
+#[derive(Clone, Debug, PartialEq, Eq, Insertable)]
+#[diesel(table_name = schedule_run, treat_none_as_default_value = false)]
+pub struct NewRun {
     pub schedule_id: i64,
     /// Local time.
     pub fire: String,
@@ -92,7 +103,8 @@ pub struct RunProgress {
 /// Why a run ended that somebody asked for, and whose process ended before.
 pub const INTERRUPTED: &str = "the run was interrupted";
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, AsExpression, FromSqlRow)]
+#[diesel(sql_type = Integer)]
 pub enum ScheduleRunState {
     InProgress = 0,
     Done = 1,
@@ -108,10 +120,6 @@ impl ScheduleRunState {
         }
     }
 
-    const fn code(self) -> i32 {
-        self as i32
-    }
-
     const fn of(code: i32) -> Self {
         match code {
             0 => Self::InProgress,
@@ -121,9 +129,13 @@ impl ScheduleRunState {
     }
 }
 
+stored_as_number!(ScheduleRunState);
+
 /// What became of the rows of a run.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Queryable, Selectable)]
+#[diesel(table_name = schedule_run)]
 pub struct RunCounts {
+    #[diesel(column_name = row_count)]
     pub rows: u64,
     pub accepted: u64,
     pub suppressed: u64,
@@ -140,7 +152,8 @@ impl RunCounts {
 }
 
 /// A run of a schedule, or fires that were missed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Queryable, Selectable)]
+#[diesel(table_name = schedule_run)]
 pub struct ScheduleRun {
     pub fire: String,
     pub period: String,
@@ -148,58 +161,22 @@ pub struct ScheduleRun {
     pub state: ScheduleRunState,
     pub started_at: Timestamp,
     pub finished_at: Option<Timestamp>,
+    #[diesel(embed)]
     pub counts: RunCounts,
     /// Of the last attempt, or why it was missed.
     pub error: Option<String>,
-}
-
-#[derive(Queryable, Selectable)]
-#[diesel(table_name = schedule_run)]
-struct RunColumns {
-    fire: String,
-    period: String,
-    campaign: String,
-    state: i32,
-    started_at: Timestamp,
-    finished_at: Option<i64>,
-    row_count: i64,
-    accepted: i64,
-    suppressed: i64,
-    rejected: i64,
-    reasons: Option<String>,
-    error: Option<String>,
-    asked_until: Option<i64>,
+    asked_until: Option<Timestamp>,
 }
 
 impl ScheduleRun {
-    fn new(row: RunColumns, now: Timestamp) -> Self {
-        let is_interrupted = ScheduleRunState::of(row.state) == ScheduleRunState::InProgress
-            && row.asked_until.is_some_and(|until| until < now.as_millis());
-        if is_interrupted {
-            let missed = RunColumns {
-                state: ScheduleRunState::Missed.code(),
-                error: Some(INTERRUPTED.to_owned()),
-                asked_until: None,
-                ..row
-            };
-            return Self::new(missed, now);
+    /// The run as it is at `now`: it was missed if its process ended before it.
+    fn at(self, now: Timestamp) -> Self {
+        let is_interrupted = self.state == ScheduleRunState::InProgress
+            && self.asked_until.is_some_and(|until| until < now);
+        if !is_interrupted {
+            return self;
         }
-        Self {
-            fire: row.fire,
-            period: row.period,
-            campaign: row.campaign,
-            state: ScheduleRunState::of(row.state),
-            started_at: row.started_at,
-            finished_at: row.finished_at.map(Timestamp::from_millis),
-            counts: RunCounts {
-                rows: positive(row.row_count),
-                accepted: positive(row.accepted),
-                suppressed: positive(row.suppressed),
-                rejected: positive(row.rejected),
-                reasons: row.reasons,
-            },
-            error: row.error,
-        }
+        Self { state: ScheduleRunState::Missed, error: Some(INTERRUPTED.to_owned()), ..self }
     }
 }
 
@@ -228,20 +205,15 @@ async fn lock(
 impl ScheduleStore<'_> {
     /// Adds a schedule; false if another one has its name.
     #[boxed]
-    pub async fn add(&self, new: &NewSchedule, entry: &AuditEntry) -> Result<bool, StoreError> {
+    pub async fn add(
+        &self,
+        settings: &ScheduleSettings,
+        next: &NextRun,
+        entry: &AuditEntry,
+    ) -> Result<bool, StoreError> {
         let rows = [(
-            schedule::name.eq(&new.name),
-            schedule::cron.eq(&new.cron),
-            schedule::timezone.eq(&new.timezone),
-            schedule::source.eq(&new.source),
-            schedule::query.eq(&new.query),
-            schedule::unique_by.eq(&new.unique_by),
-            schedule::per.eq(&new.per),
-            schedule::options.eq(&new.options),
-            schedule::catch_up.eq(new.catch_up),
-            schedule::fire.eq(&new.next.fire),
-            schedule::period.eq(&new.next.period),
-            schedule::next_at.eq(new.next.at),
+            settings.clone(),
+            next.clone(),
             schedule::created_at.eq(entry.at),
             schedule::created_by.eq(&entry.who),
         )];
@@ -276,7 +248,7 @@ impl ScheduleStore<'_> {
             return Ok(None);
         };
         let schedule = self.named(name).await?;
-        Ok(schedule.map(|schedule| schedule.name))
+        Ok(schedule.map(|schedule| schedule.settings.name))
     }
 
     /// Whether a run of the schedule, or an attempt at one, has opened the campaign: it has imported rows into it. Others
@@ -323,17 +295,16 @@ impl ScheduleStore<'_> {
         most: i64,
         now: Timestamp,
     ) -> Result<Vec<ScheduleRun>, StoreError> {
-        let rows: Vec<RunColumns> = self
+        let runs: Vec<ScheduleRun> = self
             .read(
                 schedule_run::table
                     .filter(schedule_run::schedule_id.eq(id))
                     .order((schedule_run::fire.desc(), schedule_run::id.desc()))
                     .limit(most)
-                    .select(RunColumns::as_select()),
+                    .select(ScheduleRun::as_select()),
             )
             .await?;
-        let runs = rows.into_iter().map(|row| ScheduleRun::new(row, now));
-        Ok(runs.collect())
+        Ok(runs.into_iter().map(|run| run.at(now)).collect())
     }
 
     /// Pauses a schedule, or with its next run resumes it; false if it is in that state already or was removed.
@@ -341,7 +312,7 @@ impl ScheduleStore<'_> {
     pub async fn set_paused(
         &self,
         id: i64,
-        next: Option<&FireRow>,
+        next: Option<&NextRun>,
         entry: &AuditEntry,
     ) -> Result<bool, StoreError> {
         transaction!(self, |connection| async {
@@ -350,14 +321,7 @@ impl ScheduleStore<'_> {
             let changed = update(row)
                 .set((
                     schedule::is_paused.eq(is_paused),
-                    next.map(|next| {
-                        (
-                            schedule::fire.eq(&next.fire),
-                            schedule::period.eq(&next.period),
-                            schedule::next_at.eq(next.at),
-                            schedule::attempts.eq(0),
-                        )
-                    }),
+                    next.map(|next| (next, schedule::attempts.eq(0))),
                 ))
                 .execute(connection)
                 .await?;
@@ -460,7 +424,7 @@ impl ScheduleStore<'_> {
 
     /// Says that a run which somebody asked for is in progress, and when it is to be said again.
     #[boxed]
-    pub async fn renew_run(&self, run: &RunProgress, until: Timestamp) -> Result<(), StoreError> {
+    pub async fn renew_run(&self, run: &NewRun, until: Timestamp) -> Result<(), StoreError> {
         self.write(
             update(
                 schedule_run::table
@@ -489,19 +453,14 @@ impl ScheduleStore<'_> {
     #[boxed]
     pub async fn begin_run(
         &self,
-        run: &RunProgress,
-        after: Option<(&str, Option<&MissedRow>)>,
+        run: &NewRun,
+        after: Option<(&str, Option<&MissedRun>)>,
         now: Timestamp,
     ) -> Result<bool, StoreError> {
         let rows = [(
-            schedule_run::schedule_id.eq(run.schedule_id),
-            schedule_run::fire.eq(&run.fire),
-            schedule_run::period.eq(&run.period),
-            schedule_run::campaign.eq(&run.campaign),
-            schedule_run::keys_until.eq(run.keys_until),
-            schedule_run::state.eq(ScheduleRunState::InProgress.code()),
+            run.clone(),
+            schedule_run::state.eq(ScheduleRunState::InProgress),
             schedule_run::started_at.eq(now),
-            schedule_run::asked_until.eq(run.asked_until.map(Timestamp::as_millis)),
         )];
         transaction!(self, |connection| async {
             let Some((fire, ..)) = lock(connection, run.schedule_id).await? else {
@@ -530,9 +489,9 @@ impl ScheduleStore<'_> {
     #[boxed]
     pub async fn finish_run(
         &self,
-        run: &RunProgress,
+        run: &NewRun,
         outcome: Result<&RunCounts, &str>,
-        next: Option<&FireRow>,
+        next: Option<&NextRun>,
         now: Timestamp,
     ) -> Result<bool, StoreError> {
         transaction!(self, |connection| async {
@@ -544,13 +503,7 @@ impl ScheduleStore<'_> {
                     return Ok(false);
                 }
                 update(schedule::table.find(run.schedule_id))
-                    .set((
-                        schedule::fire.eq(&next.fire),
-                        schedule::period.eq(&next.period),
-                        schedule::next_at.eq(next.at),
-                        schedule::attempts.eq(0),
-                        schedule::leased_until.eq(0),
-                    ))
+                    .set((next, schedule::attempts.eq(0), schedule::leased_until.eq(0)))
                     .execute(connection)
                     .await?;
             }
@@ -558,22 +511,21 @@ impl ScheduleStore<'_> {
                 Ok(counts) => (ScheduleRunState::Done, counts.clone(), None),
                 Err(error) => (ScheduleRunState::Missed, RunCounts::default(), Some(error)),
             };
-            let started_at: Option<i64> = schedule_run::table
+            let started_at: Option<Timestamp> = schedule_run::table
                 .filter(schedule_run::schedule_id.eq(run.schedule_id))
                 .filter(schedule_run::fire.eq(&run.fire))
                 .select(schedule_run::started_at)
                 .first(connection)
                 .optional()
                 .await?;
-            let started_at = started_at.map_or(now, Timestamp::from_millis);
-            let accepted = accepted(connection, &run.campaign, started_at).await?;
+            let accepted = accepted(connection, &run.campaign, started_at.unwrap_or(now)).await?;
             let row = schedule_run::table
                 .filter(schedule_run::schedule_id.eq(run.schedule_id))
                 .filter(schedule_run::fire.eq(&run.fire))
-                .filter(schedule_run::state.ne(ScheduleRunState::Done.code()));
+                .filter(schedule_run::state.ne(ScheduleRunState::Done));
             let finished = update(row)
                 .set((
-                    schedule_run::state.eq(state.code()),
+                    schedule_run::state.eq(state),
                     schedule_run::finished_at.eq(now),
                     schedule_run::row_count.eq(signed(counts.rows)),
                     schedule_run::accepted.eq(accepted),
@@ -601,7 +553,7 @@ impl ScheduleStore<'_> {
     #[boxed]
     pub async fn postpone_run(
         &self,
-        run: &RunProgress,
+        run: &NewRun,
         error: &str,
         again_at: Timestamp,
     ) -> Result<(), StoreError> {
@@ -635,7 +587,7 @@ async fn end_earlier(
         schedule_run::table
             .filter(schedule_run::schedule_id.eq(schedule_id))
             .filter(schedule_run::fire.lt(fire))
-            .filter(schedule_run::state.eq(ScheduleRunState::InProgress.code()))
+            .filter(schedule_run::state.eq(ScheduleRunState::InProgress))
             .select((schedule_run::id, schedule_run::campaign, schedule_run::started_at))
             .load(connection)
     }
@@ -644,7 +596,7 @@ async fn end_earlier(
         let accepted = accepted(connection, &campaign, started_at).await?;
         update(schedule_run::table.find(id))
             .set((
-                schedule_run::state.eq(ScheduleRunState::Missed.code()),
+                schedule_run::state.eq(ScheduleRunState::Missed),
                 schedule_run::finished_at.eq(now),
                 schedule_run::accepted.eq(accepted),
             ))
@@ -658,19 +610,16 @@ async fn end_earlier(
 async fn record_missed(
     connection: &mut Connection,
     schedule_id: i64,
-    missed: &MissedRow,
+    missed: &MissedRun,
     now: Timestamp,
 ) -> QueryResult<()> {
     let rows = [(
         schedule_run::schedule_id.eq(schedule_id),
-        schedule_run::fire.eq(&missed.fire),
-        schedule_run::period.eq(&missed.period),
-        schedule_run::campaign.eq(&missed.campaign),
+        missed.clone(),
         schedule_run::keys_until.eq(0),
-        schedule_run::state.eq(ScheduleRunState::Missed.code()),
+        schedule_run::state.eq(ScheduleRunState::Missed),
         schedule_run::started_at.eq(now),
         schedule_run::finished_at.eq(now),
-        schedule_run::error.eq(&missed.reason),
     )];
     NewRows::of(schedule_run::table, &rows).insert_new(connection).await?;
     Ok(())

@@ -57,8 +57,8 @@ pub(super) use transaction::{Chunk, querying, transaction};
 #[cfg(feature = "fuzz")]
 pub use url::fuzz_server_url;
 pub(super) use url::{ServerKind, ServerUrl, with_password};
-pub(super) use values::Cell;
-use values::{Kind, Value};
+use values::Kind;
+pub(super) use values::{Cell, Value};
 
 /// The most rows of one statement.
 pub(super) const ROWS: usize = 1_000;

@@ -19,6 +19,7 @@ use tokio_postgres::Column;
 use tokio_postgres::types::Type;
 
 use super::dialect::AnyEngine;
+use crate::positive;
 
 /// The type of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -289,6 +290,7 @@ from_sql! {
     SmallInt, i16, |cell| i16::try_from(cell.integer()?)?;
     Integer, i32, |cell| cell.short_integer()?;
     BigInt, i64, |cell| cell.integer()?;
+    BigInt, u64, |cell| positive(cell.integer()?);
     Double, f64, |cell| cell.double()?;
 }
 

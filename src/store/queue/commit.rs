@@ -338,7 +338,7 @@ async fn campaigns(
     connection: &mut Connection,
     batch: &CommitBatch,
 ) -> QueryResult<HashMap<i64, ClaimedCampaign>> {
-    type Row = (i64, CampaignStatus, String, Option<String>, String, i32);
+    type Row = (i64, CampaignStatus, String, Option<String>, String, ApprovalGate);
     let mut ids = BTreeSet::new();
     for claim in &batch.claims {
         ids.extend(claim.lanes().map(|(lane, _)| lane.campaign_id));
@@ -376,7 +376,7 @@ async fn campaigns(
             provider,
             limits: rate.parse(),
             budget: Budget::stored(&budget),
-            approval: ApprovalGate::of(approval),
+            approval,
         };
         (id, campaign)
     };

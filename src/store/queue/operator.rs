@@ -331,7 +331,7 @@ async fn lock_failed(
 ) -> QueryResult<Vec<(i64, i64, String, Option<LossyText>)>> {
     let ids: Vec<i64> = {
         let cancelled = campaign::table
-            .filter(campaign::state.eq(CampaignStatus::Cancelled.code()))
+            .filter(campaign::state.eq(CampaignStatus::Cancelled))
             .select(campaign::id);
         let mut query = sms_failed::table
             .order(sms_failed::id)

@@ -24,8 +24,8 @@ pub(super) async fn stop_campaigns(
 ) -> QueryResult<()> {
     for stop in stops {
         let stopped = diesel::update(campaign::table.find(stop.campaign_id))
-            .filter(campaign::state.eq(CampaignStatus::Active.code()))
-            .set((campaign::state.eq(stop.state.code()), campaign::state_reason.eq(&stop.reason)))
+            .filter(campaign::state.eq(CampaignStatus::Active))
+            .set((campaign::state.eq(stop.state), campaign::state_reason.eq(&stop.reason)))
             .execute(connection)
             .await?;
         if stopped > 0 {

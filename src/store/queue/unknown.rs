@@ -322,7 +322,7 @@ pub(super) async fn lock_unknown(
             (None, Some(_)) => query,
             (None, None) => {
                 let open = campaign::table
-                    .filter(campaign::state.ne(CampaignStatus::Cancelled.code()))
+                    .filter(campaign::state.ne(CampaignStatus::Cancelled))
                     .select(campaign::id);
                 query.filter(sms::campaign_id.eq_any(open))
             }

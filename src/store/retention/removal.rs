@@ -53,7 +53,7 @@ impl Store {
             .read(
                 campaign::table
                     .filter(campaign::id.gt(DEFAULT_CAMPAIGN))
-                    .filter(campaign::state.ne(CampaignStatus::Paused.code()))
+                    .filter(campaign::state.ne(CampaignStatus::Paused))
                     .filter(campaign::created_at.lt(before.as_millis()))
                     .filter(has_none!(sms))
                     .filter(has_none!(sms_failed))

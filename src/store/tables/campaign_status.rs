@@ -1,9 +1,14 @@
 //! Whether the messages of a campaign may be sent.
 
 use diesel::deserialize::FromSqlRow;
+use diesel::expression::AsExpression;
+use diesel::sql_types::Integer;
+
+use super::column_types::stored_as_number;
 
 /// Whether a campaign's messages may be sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromSqlRow)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, AsExpression, FromSqlRow)]
+#[diesel(sql_type = Integer)]
 pub enum CampaignStatus {
     Active = 0,
     /// By an operator or by auto-pause, until `smsq resume`.
@@ -30,13 +35,8 @@ impl CampaignStatus {
         }
     }
 
-    /// The value in column `campaign.state`.
-    pub(crate) const fn code(self) -> i32 {
-        self as i32
-    }
-
     /// An unknown state, which a newer smsq may have written, counts as paused.
-    pub(super) const fn of(code: i32) -> Self {
+    const fn of(code: i32) -> Self {
         match code {
             0 => Self::Active,
             2 => Self::Stopped,
@@ -45,3 +45,5 @@ impl CampaignStatus {
         }
     }
 }
+
+stored_as_number!(CampaignStatus);

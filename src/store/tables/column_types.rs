@@ -2,12 +2,12 @@
 
 use std::ops::Deref;
 
-use diesel::deserialize::{self, FromSql, FromSqlRow, Queryable};
-use diesel::sql_types::{BigInt, Integer, Text};
+use diesel::deserialize::{self, FromSql, FromSqlRow};
+use diesel::serialize::{self, IsNull, Output, ToSql};
+use diesel::sql_types::{BigInt, Text};
 use smsq_message::sms::Timestamp;
 
-use super::campaign_status::CampaignStatus;
-use crate::connection::{AnyEngine, Cell};
+use crate::connection::{AnyEngine, Cell, Value};
 
 /// Text that another program wrote and that may not be UTF-8: SQLite stores any bytes in any column, and MySQL in the
 /// binary columns of keys. Invalid bytes are replaced.
@@ -62,16 +62,39 @@ impl FromSql<BigInt, AnyEngine> for Timestamp {
     }
 }
 
-impl Queryable<BigInt, AnyEngine> for Timestamp {
-    type Row = Self;
-
-    fn build(row: Self) -> deserialize::Result<Self> {
-        Ok(row)
+impl ToSql<BigInt, AnyEngine> for Timestamp {
+    fn to_sql<'b>(&'b self, output: &mut Output<'b, '_, AnyEngine>) -> serialize::Result {
+        output.set_value(Value::BigInt(self.as_millis()));
+        Ok(IsNull::No)
     }
 }
 
-impl FromSql<Integer, AnyEngine> for CampaignStatus {
-    fn from_sql(cell: Cell<'_>) -> deserialize::Result<Self> {
-        i32::from_sql(cell).map(Self::of)
-    }
+/// An enum that is stored as a number, which its function `of` reads.
+macro_rules! stored_as_number {
+    ($type:ty) => {
+        const _: () = {
+            use diesel::deserialize::{self, FromSql};
+            use diesel::serialize::{self, IsNull, Output, ToSql};
+            use diesel::sql_types::Integer;
+
+            use crate::connection::{AnyEngine, Cell, Value};
+
+            impl FromSql<Integer, AnyEngine> for $type {
+                fn from_sql(cell: Cell<'_>) -> deserialize::Result<Self> {
+                    i32::from_sql(cell).map(Self::of)
+                }
+            }
+
+            impl ToSql<Integer, AnyEngine> for $type {
+                fn to_sql<'b>(
+                    &'b self,
+                    output: &mut Output<'b, '_, AnyEngine>,
+                ) -> serialize::Result {
+                    output.set_value(Value::Integer(*self as i32));
+                    Ok(IsNull::No)
+                }
+            }
+        };
+    };
 }
+pub(crate) use stored_as_number;
