@@ -344,7 +344,7 @@ impl ScheduleStore<'_> {
                 delete(
                     schedule_run::table
                         .filter(schedule_run::schedule_id.ne_all(&present))
-                        .filter(schedule_run::keys_until.le(entry.at.as_millis())),
+                        .filter(schedule_run::keys_until.le(entry.at)),
                 )
                 .execute(connection)
                 .await?;
@@ -366,8 +366,8 @@ impl ScheduleStore<'_> {
             .read(
                 schedule::table
                     .filter(schedule::is_paused.eq(false))
-                    .filter(schedule::next_at.le(now.as_millis()))
-                    .filter(schedule::leased_until.lt(now.as_millis()))
+                    .filter(schedule::next_at.le(now))
+                    .filter(schedule::leased_until.lt(now))
                     .order((schedule::next_at, schedule::id))
                     .select(schedule::id),
             )
@@ -383,7 +383,7 @@ impl ScheduleStore<'_> {
                 let row = schedule::table
                     .find(id)
                     .filter(schedule::is_paused.eq(false))
-                    .filter(schedule::next_at.le(now.as_millis()));
+                    .filter(schedule::next_at.le(now));
                 let leased = update(row)
                     .set((schedule::holder.eq(holder), schedule::leased_until.eq(until)))
                     .execute(connection)
@@ -541,7 +541,7 @@ impl ScheduleStore<'_> {
                 schedule_run::table
                     .filter(schedule_run::schedule_id.eq(run.schedule_id))
                     .filter(schedule_run::fire.lt(&old))
-                    .filter(schedule_run::keys_until.le(now.as_millis())),
+                    .filter(schedule_run::keys_until.le(now)),
             )
             .execute(connection)
             .await?;
@@ -653,7 +653,7 @@ pub(crate) async fn keeps_keys(
             .filter(campaign::id.eq(campaign_id))
     };
     let unended: Vec<i64> = of_campaign()
-        .filter(schedule_run::keys_until.gt(now.as_millis()))
+        .filter(schedule_run::keys_until.gt(now))
         .limit(1)
         .select(schedule_run::id)
         .load(connection)

@@ -283,13 +283,13 @@ impl HookStore<'_> {
             }
             if error.is_some() && !ends_well {
                 update(hook::table.find(name).filter(hook::failing_since.is_null()))
-                    .set(hook::failing_since.eq(now.as_millis()))
+                    .set(hook::failing_since.eq(now))
                     .execute(connection)
                     .await?;
             }
             if let Some(reason) = off {
                 update(hook::table.find(name))
-                    .set((hook::off_at.eq(now.as_millis()), hook::off_reason.eq(reason)))
+                    .set((hook::off_at.eq(now), hook::off_reason.eq(reason)))
                     .execute(connection)
                     .await?;
             }

@@ -198,7 +198,7 @@ async fn replace(
         replaced.iter().copied().partition(is_undelivered);
     for ids in undelivered.chunks(ROWS) {
         update(sms_sent::table.filter(sms_sent::id.eq_any(ids)))
-            .set(sms_sent::resent_at.eq(now.as_millis()))
+            .set(sms_sent::resent_at.eq(now))
             .execute(connection)
             .await?;
     }
@@ -260,7 +260,7 @@ async fn insert(
                 sms::segments.eq(row.segments),
                 sms::lane.eq(held_in.unwrap_or_else(|| batch.lane_of(&row.phone))),
                 sms::due_at.eq(schedule::due_at(row, batch.window.as_ref(), batch.due_at)),
-                sms::expires_at.eq(batch.expires_at.map(Timestamp::as_millis)),
+                sms::expires_at.eq(batch.expires_at),
                 sms::dedupe_key.eq(&row.dedupe_key),
                 sms::created_at.eq(batch.now),
             )

@@ -69,14 +69,14 @@ impl Failover {
             failover::campaign_id.eq(self.campaign_id),
             failover::provider.eq(self.provider.clone()),
             failover::fallback.eq(self.fallback.clone()),
-            failover::since.eq(self.since.as_millis()),
-            failover::last_at.eq(self.last_at.as_millis()),
+            failover::since.eq(self.since),
+            failover::last_at.eq(self.last_at),
             failover::reason.eq(self.reason.clone()),
         )];
         NewRows::of(failover::table, &row).insert_new(connection).await?;
         update(failover::table.find(key))
             .set((
-                failover::last_at.eq(self.last_at.as_millis()),
+                failover::last_at.eq(self.last_at),
                 failover::reason.eq(&self.reason),
                 failover::messages.eq(failover::messages + self.messages),
             ))
@@ -222,7 +222,7 @@ impl Store {
                 let row = [(
                     sender_off::provider.eq(provider.to_owned()),
                     sender_off::sender.eq(sender.to_owned()),
-                    sender_off::since.eq(now.as_millis()),
+                    sender_off::since.eq(now),
                 )];
                 NewRows::of(sender_off::table, &row).insert_new(connection).await?
             };

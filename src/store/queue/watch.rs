@@ -126,8 +126,8 @@ impl HookStore<'_> {
             }
             update(campaign_watch::table.find(known.campaign_id))
                 .set((
-                    campaign_watch::due_since.eq(changed.due_since.map(Timestamp::as_millis)),
-                    campaign_watch::stuck_at.eq(changed.stuck_at.map(Timestamp::as_millis)),
+                    campaign_watch::due_since.eq(changed.due_since),
+                    campaign_watch::stuck_at.eq(changed.stuck_at),
                 ))
                 .execute(connection)
                 .await?;

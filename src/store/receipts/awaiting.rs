@@ -247,7 +247,7 @@ impl ReceiptStore<'_> {
         pulled_at: Option<Timestamp>,
         position: Option<&str>,
     ) -> Result<(), StoreError> {
-        let pulled = pulled_at.map(|at| receipt_pull::pulled_at.eq(at.as_millis()));
+        let pulled = pulled_at.map(|at| receipt_pull::pulled_at.eq(at));
         let _: usize = self
             .write(
                 update(receipt_pull::table.find(provider).filter(receipt_pull::holder.eq(holder)))

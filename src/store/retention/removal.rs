@@ -54,7 +54,7 @@ impl Store {
                 campaign::table
                     .filter(campaign::id.gt(DEFAULT_CAMPAIGN))
                     .filter(campaign::state.ne(CampaignStatus::Paused))
-                    .filter(campaign::created_at.lt(before.as_millis()))
+                    .filter(campaign::created_at.lt(before))
                     .filter(has_none!(sms))
                     .filter(has_none!(sms_failed))
                     .filter(has_none!(sms_sent))
@@ -109,7 +109,7 @@ async fn is_removable(
     type Row = (CampaignStatus, SettingsColumns);
     let found: Vec<Row> = campaign::table
         .find(id)
-        .filter(campaign::created_at.lt(before.as_millis()))
+        .filter(campaign::created_at.lt(before))
         .select((campaign::state, SettingsColumns::as_select()))
         .locked()
         .load(connection)
@@ -154,7 +154,7 @@ async fn is_removable(
         .await?;
     let posted: Vec<i64> = intake_key::table
         .filter(intake_key::scope.eq(campaign_scope(id)))
-        .filter(intake_key::expires_at.ge(now.as_millis()))
+        .filter(intake_key::expires_at.ge(now))
         .limit(1)
         .select(intake_key::sms_id)
         .load(connection)
@@ -188,7 +188,7 @@ async fn delete_campaign(connection: &mut Connection, id: i64, now: Timestamp) -
     update(import::table)
         .filter(import::campaign_id.eq(id))
         .filter(import::finished_at.is_null())
-        .set(import::finished_at.eq(now.as_millis()))
+        .set(import::finished_at.eq(now))
         .execute(connection)
         .await?;
     update(import::table)

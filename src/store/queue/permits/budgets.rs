@@ -258,7 +258,7 @@ impl Budgets {
         let changes = std::mem::take(&mut self.changes);
         for scope in self.begun_months(&changes) {
             update(rate_limit::table.find(scope).filter(rate_limit::counted_from.is_null()))
-                .set(rate_limit::counted_from.eq(self.now.as_millis()))
+                .set(rate_limit::counted_from.eq(self.now))
                 .execute(connection)
                 .await?;
         }
