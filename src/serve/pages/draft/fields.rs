@@ -1,54 +1,6 @@
 //! The fields of the steps: those of an upload, under the names and with the errors of `smsq import`.
 
-use serde::Serialize;
-
 use crate::intake::{ImportField, UploadRequest};
-
-/// A field of a form.
-#[derive(Clone, Default, Serialize)]
-pub(super) struct FormField {
-    pub(super) name: &'static str,
-    pub(super) label: &'static str,
-    pub(super) hint: String,
-    pub(super) value: String,
-    /// Why the value cannot be used.
-    pub(super) problem: Option<String>,
-    /// What can be chosen: value and label; empty: any text.
-    pub(super) options: Vec<(String, String)>,
-    pub(super) is_long: bool,
-    /// Shown when more fields are opened.
-    pub(super) is_more: bool,
-}
-
-impl FormField {
-    pub(super) fn new(
-        request: &UploadRequest,
-        name: &'static str,
-        label: &'static str,
-        hint: impl Into<String>,
-    ) -> Self {
-        Self { name, label, hint: hint.into(), value: value(request, name), ..Self::default() }
-    }
-
-    /// Offers only these values, and the one that it has.
-    pub(super) fn choice(
-        self,
-        none: impl Into<String>,
-        values: impl IntoIterator<Item = (String, String)>,
-    ) -> Self {
-        let mut options = vec![(String::new(), none.into())];
-        options.extend(values);
-        if options.iter().all(|(value, _)| *value != self.value) {
-            options.push((self.value.clone(), self.value.clone()));
-        }
-        Self { options, ..self }
-    }
-}
-
-/// The same text as value and label.
-pub(super) fn same(text: &str) -> (String, String) {
-    (text.to_owned(), text.to_owned())
-}
 
 /// Roles of columns, each with a field of its own.
 const ROLES: [&str; 2] = ["phone", "content"];

@@ -188,13 +188,18 @@ fn see(id: &str, step: &str) -> Response {
 mod tests {
     use super::super::render::tests::assert_renders;
     use super::*;
+    use crate::intake::{DraftList, UploadRequest};
+    use crate::tokens::{Identity, Role};
 
     #[test]
     fn every_step_has_the_names_of_its_template() {
         assert_renders(&WorkingPage::default());
         assert_renders(&begin::BeginPage::default());
         assert_renders(&begin::DeletePage::default());
-        assert_renders(&steps::StepPage::default());
+        let request = UploadRequest::of(&Identity { name: "ann".to_owned(), role: Role::Operate });
+        for step in DraftStep::ALL {
+            assert_renders(&step.page(&request, DraftList::default(), None));
+        }
         assert_renders(&check::CheckPage::default());
     }
 }

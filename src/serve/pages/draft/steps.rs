@@ -1,17 +1,19 @@
 //! The steps that are forms: how the list is read, the text of the messages, and the settings of the campaign.
 
+use std::collections::BTreeMap;
+
 use axum::response::Response;
 use http::StatusCode;
 use serde::Serialize;
 use smsq_import::identifier;
 use smsq_message::text::Hinted;
-use smsq_operations::{ListEstimate, ListOptions, local_now};
+use smsq_operations::{ListEstimate, local_now};
 
-use super::fields::{FormField, same, set, value};
+use super::fields::{set, value};
 use super::{Given, Steps, see, working};
 use crate::guard::Visitor;
 use crate::intake::{
-    Draft, DraftList, FieldError, ReadingState, ShownMessage, cannot_keep, has_text,
+    Draft, DraftList, FieldError, ReadingState, ShownMessage, UploadRequest, cannot_keep, has_text,
 };
 use crate::pages::render::{View, render, sentence};
 use crate::problem::Problem;
@@ -76,12 +78,15 @@ pub(super) struct StepPage {
     steps: Steps,
     step: &'static str,
     title: &'static str,
-    /// What is wrong with the list.
+    /// What was entered in the fields that are shown, by their names.
+    values: BTreeMap<&'static str, String>,
+    /// What is wrong with the list or with what was entered.
     problem: Option<String>,
-    fields: Vec<FormField>,
-    /// Some of the further fields is filled in, or wrong.
-    has_more: bool,
-    list: Option<DraftList>,
+    /// The field that has the problem.
+    wrong: Option<String>,
+    list: DraftList,
+    default_provider: Option<String>,
+    providers: Vec<String>,
     /// Placeholders for the columns, with the names of these.
     placeholders: Vec<(String, String)>,
     trial: Option<TextTrial>,
@@ -93,8 +98,10 @@ impl View for StepPage {
 }
 
 impl DraftStep {
+    pub(super) const ALL: [Self; 3] = [Self::List, Self::Text, Self::Settings];
+
     pub(super) fn named(name: &str) -> Option<Self> {
-        [Self::List, Self::Text, Self::Settings].into_iter().find(|step| step.name() == name)
+        Self::ALL.into_iter().find(|step| step.name() == name)
     }
 
     const fn name(self) -> &'static str {
@@ -165,51 +172,54 @@ impl DraftStep {
             None
         };
         let lists = shared.drafts.lists();
-        let mut fields = match self {
-            Self::List => list_fields(draft, &list),
-            Self::Text => text_fields(draft, &list),
-            Self::Settings => settings_fields(draft, &list, lists),
-        };
-        let is_shown = self == Self::List && wrong.is_none();
-        let mut problem = list.problem.clone().filter(|_| is_shown);
-        if list.lacks_phone {
-            let phone = fields.iter_mut().find(|field| field.name == "phone");
-            if let Some(phone) = phone {
-                phone.problem = problem.take().map(|problem| sentence(&problem));
-            }
-        }
-        let is_wrong = wrong.is_some();
-        if let Some(FieldError { field, message }) = wrong {
-            let name = form_name(&field);
-            let message = sentence(&message);
-            match fields.iter_mut().find(|field| field.name == name) {
-                Some(field) => field.problem = Some(message),
-                None => problem = Some(message),
-            }
-        }
-        let mut page = StepPage {
+        let has_trial = self == Self::Text
+            && wrong.is_none()
+            && draft.text_options(lists).is_ok_and(|options| has_text(&options));
+        let trial =
+            if has_trial { Some(TextTrial::of(shared.drafts.try_text(draft).await)) } else { None };
+        let page = StepPage {
             steps: Steps::of(draft, self.name()),
+            default_provider: lists.settings.default_provider.clone(),
+            providers: lists.settings.providers.clone(),
+            trial,
+            ..self.page(&draft.request, list, wrong)
+        };
+        Ok(render(StatusCode::OK, visitor, &page))
+    }
+
+    /// The page of what was entered for a list; `wrong`: what cannot be used of it.
+    pub(super) fn page(
+        self,
+        request: &UploadRequest,
+        list: DraftList,
+        wrong: Option<FieldError>,
+    ) -> StepPage {
+        let is_workbook = !list.sheets.is_empty() || !value(request, "sheet").is_empty();
+        let is_shown = |name: &&str| match *name {
+            "sheet" => is_workbook,
+            "delimiter" | "encoding" => !is_workbook,
+            _ => true,
+        };
+        let shown = self.names().iter().copied().filter(is_shown);
+        let values: BTreeMap<_, _> = shown.map(|name| (name, value(request, name))).collect();
+        let of_list = |problem: &String| {
+            FieldError::new(if list.lacks_phone { "phone" } else { "" }, problem.clone())
+        };
+        let error = wrong.or_else(|| list.problem.as_ref().map(of_list));
+        let wrong = error.as_ref().map(|error| form_name(&error.field));
+        let columns = list.columns.iter().filter(|name| !name.is_empty());
+        StepPage {
             step: self.name(),
             title: self.title(),
-            problem: problem.map(|problem| sentence(&problem)),
-            has_more: fields
-                .iter()
-                .any(|field| field.is_more && !(field.value.is_empty() && field.problem.is_none())),
-            fields,
-            ..StepPage::default()
-        };
-        if self == Self::Text {
-            let columns = list.columns.iter().filter(|name| !name.is_empty());
-            page.placeholders = columns
+            wrong: wrong.filter(|name| values.contains_key(name)).map(str::to_owned),
+            problem: error.as_ref().map(|error| sentence(&error.message)),
+            placeholders: columns
                 .map(|name| (format!("{{{{ {} }}}}", identifier(name)), name.clone()))
-                .collect();
-            let options = draft.text_options(lists);
-            if !is_wrong && options.is_ok_and(|options| has_text(&options)) {
-                page.trial = Some(TextTrial::of(shared.drafts.try_text(draft).await));
-            }
+                .collect(),
+            values,
+            list,
+            ..StepPage::default()
         }
-        page.list = (self == Self::List).then_some(list);
-        Ok(render(StatusCode::OK, visitor, &page))
     }
 
     /// Stores what was entered, also if it cannot be used: then its page shows it again.
@@ -308,125 +318,4 @@ fn form_name(field: &str) -> &str {
         "fallback-timezone" => "timezone",
         field => field,
     }
-}
-
-fn columns(list: &DraftList) -> impl Iterator<Item = (String, String)> {
-    let names = list.columns.iter().filter(|name| !name.trim().is_empty());
-    names.map(|name| same(name.trim()))
-}
-
-fn list_fields(draft: &Draft, list: &DraftList) -> Vec<FormField> {
-    let field = |name, label, hint: &str| FormField::new(&draft.request, name, label, hint);
-    let recognised = match list.phones.as_slice() {
-        [] => "choose a column".to_owned(),
-        phones => format!("as recognised: {}", phones.join(", ")),
-    };
-    let mut fields = Vec::new();
-    let is_workbook = !list.sheets.is_empty() || !value(&draft.request, "sheet").is_empty();
-    if is_workbook {
-        let sheets = list.sheets.iter().map(|sheet| same(sheet));
-        fields.push(field("sheet", "Sheet", "").choice("the first visible one", sheets));
-    }
-    let numbers = [
-        ("national", "are numbers of that country"),
-        ("international", "begin with a country code"),
-    ]
-    .map(|(value, label)| (value.to_owned(), label.to_owned()));
-    fields.extend([
-        field("phone", "Phone column", "").choice(recognised, columns(list)),
-        field(
-            "region",
-            "Country of numbers without a country code",
-            "Two letters, such as GB. Empty: as configured",
-        ),
-        field("numbers", "Numbers without `+`", "").choice("as recognised", numbers),
-    ]);
-    if !is_workbook {
-        let characters =
-            [(",", "comma"), (";", "semicolon"), ("tab", "tab"), ("|", "vertical bar")];
-        let characters =
-            characters.map(|(character, name)| (character.to_owned(), name.to_owned()));
-        fields
-            .push(field("delimiter", "Between the fields", "").choice("as recognised", characters));
-        fields.push(field(
-            "encoding",
-            "Encoding",
-            "Such as UTF-8, windows-1252 or gb18030. Empty: as recognised",
-        ));
-    }
-    fields
-}
-
-fn text_fields(draft: &Draft, list: &DraftList) -> Vec<FormField> {
-    let field = |name, label, hint: &str| FormField::new(&draft.request, name, label, hint);
-    let text = FormField { is_long: true, ..field("text", "Text of the messages", "") };
-    vec![
-        text,
-        field(
-            "content",
-            "Or a column of the list with the text of each message",
-            "Leave the text above empty",
-        )
-        .choice("none", columns(list)),
-        field("smart", "Typographic characters that make messages expensive", "").choice(
-            "send them as they are",
-            [("true".to_owned(), "replace them where that saves segments".to_owned())],
-        ),
-    ]
-}
-
-fn settings_fields(draft: &Draft, list: &DraftList, lists: &ListOptions) -> Vec<FormField> {
-    let field = |name, label, hint: &str| FormField::new(&draft.request, name, label, hint);
-    let default = match &lists.settings.default_provider {
-        Some(name) => format!("as configured: {name}"),
-        None => "as configured".to_owned(),
-    };
-    let providers = lists.settings.providers.iter().map(|name| same(name));
-    let recipients = columns(list)
-        .filter(|(name, _)| !list.phones.contains(name))
-        .map(|(name, label)| (name, format!("column {label}")))
-        .chain([("none".to_owned(), "nothing: every row is a message".to_owned())]);
-    let mut fields = vec![
-        field(
-            "campaign",
-            "Name of the campaign",
-            "Empty: that of the list, and a hash of the text",
-        ),
-        field("provider", "Provider or route", "").choice(default, providers),
-        field("from", "Sender that recipients see", "Empty: that of the provider"),
-        field(
-            "at",
-            "Start",
-            "Such as 2026-12-24 09:00 (time of the server) or +2h. Empty: at once",
-        ),
-        field(
-            "expires",
-            "Expires",
-            "What is not sent by then is not sent at all, such as +8h. Empty: never",
-        ),
-        field(
-            "rate",
-            "Rate limit",
-            "Such as 20/s or 100/min,5000/day. Empty: that of the provider",
-        ),
-    ];
-    let more = [
-        field("budget", "Budget", "Such as 500 EUR; the campaign pauses there. Empty: none"),
-        field("window", "Hours in which messages may start", "Such as 09:00-20:00. Empty: any"),
-        field("days", "Days", "Such as mon-fri. Empty: every day"),
-        field(
-            "timezone",
-            "Time zone of these hours",
-            "Such as Europe/Berlin; country: that of each number. Empty: the server's",
-        ),
-        field("unique", "A recipient is known by", "")
-            .choice("the phone: one message per number", recipients),
-        field(
-            "max-rejects",
-            "Start only if at most this many rows are rejected",
-            "Such as 100 or 5%. Empty: as configured",
-        ),
-    ];
-    fields.extend(more.map(|field| FormField { is_more: true, ..field }));
-    fields
 }
