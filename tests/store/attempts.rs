@@ -39,9 +39,7 @@ fn uncounted(class: Class) -> Transition {
 #[tokio::test]
 async fn every_attempt_that_was_not_accepted_is_kept() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(1).await;
-        let worker = queue.worker().await;
-        let sms = queue.claim_one(worker.id, spring).await;
+        let (spring, worker, sms) = queue.one_claimed().await;
         queue.settle(&sms, again()).await;
         let found = queue.store.failed_attempts(&[sms.id]).await.expect("read");
         let first = FailedAttempt {
@@ -77,9 +75,7 @@ async fn every_attempt_that_was_not_accepted_is_kept() {
 #[tokio::test]
 async fn sent_message_keeps_its_earlier_attempts() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(2).await;
-        let worker = queue.worker().await;
-        let all = queue.claim(worker.id, spring, 2).await;
+        let (spring, worker, all) = queue.claimed(2).await;
         queue.settle(&all[0], sent()).await;
         assert_eq!(attempts(queue, all[0].id).await, no_attempts());
         queue.settle(&all[1], again()).await;
@@ -94,9 +90,7 @@ async fn sent_message_keeps_its_earlier_attempts() {
 #[tokio::test]
 async fn attempts_before_and_after_a_retry_are_kept() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(1).await;
-        let worker = queue.worker().await;
-        let sms = queue.claim_one(worker.id, spring).await;
+        let (spring, worker, sms) = queue.one_claimed().await;
         queue.settle(&sms, uncounted(Class::Throttle)).await;
         let sms = queue.claim_one(worker.id, spring).await;
         queue.settle(&sms, failed()).await;
@@ -119,8 +113,7 @@ async fn attempts_before_and_after_a_retry_are_kept() {
 #[tokio::test]
 async fn only_the_last_attempts_are_kept() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(1).await;
-        let worker = queue.worker().await;
+        let (spring, worker) = queue.queued_with_worker(1).await;
         let kept = i64::from(KEPT_ATTEMPTS);
         let mut last = None;
         for _ in 0..kept + 3 {
@@ -140,9 +133,7 @@ async fn only_the_last_attempts_are_kept() {
 #[tokio::test]
 async fn released_claim_is_not_an_attempt() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(1).await;
-        let worker = queue.worker().await;
-        let sms = queue.claim_one(worker.id, spring).await;
+        let (spring, worker, sms) = queue.one_claimed().await;
         queue.settle(&sms, released()).await;
         assert_eq!(attempts(queue, sms.id).await, no_attempts());
         let sms = queue.claim_one(worker.id, spring).await;
@@ -157,9 +148,7 @@ async fn released_claim_is_not_an_attempt() {
 #[tokio::test]
 async fn refunded_attempt_is_shown_as_retried() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(1).await;
-        let worker = queue.worker().await;
-        let sms = queue.claim_one(worker.id, spring).await;
+        let (_, _, sms) = queue.one_claimed().await;
         let down = Transition::Failed(failure(Class::Unavailable));
         queue.settle(&sms, down).await;
         let failed = of_provider(&[("failed", Class::Unavailable)]);
@@ -175,9 +164,7 @@ async fn refunded_attempt_is_shown_as_retried() {
 #[tokio::test]
 async fn late_result_replaces_that_of_a_dead_worker() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(2).await;
-        let worker = queue.worker().await;
-        let all = queue.claim(worker.id, spring, 2).await;
+        let (_, worker, all) = queue.claimed(2).await;
         let reclaimed = queue.store.workers().reclaim(&worker, "it died", after(1)).await;
         assert_eq!(reclaimed.expect("reclaimed"), 2);
         queue.settle(&all[0], again()).await;
@@ -197,9 +184,7 @@ async fn late_result_replaces_that_of_a_dead_worker() {
 #[tokio::test]
 async fn attempt_of_a_dead_worker_has_no_provider() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(1).await;
-        let worker = queue.worker().await;
-        let sms = queue.claim_one(worker.id, spring).await;
+        let (_, worker, sms) = queue.one_claimed().await;
         let reclaimed = queue.store.workers().reclaim(&worker, "it died", after(1)).await;
         assert_eq!(reclaimed.expect("reclaimed"), 1);
         let gone = [["unknown", "unknown", ""].map(str::to_owned)];
@@ -211,9 +196,7 @@ async fn attempt_of_a_dead_worker_has_no_provider() {
 #[tokio::test]
 async fn replaced_message_loses_its_attempts() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(1).await;
-        let worker = queue.worker().await;
-        let sms = queue.claim_one(worker.id, spring).await;
+        let (spring, _, sms) = queue.one_claimed().await;
         queue.settle(&sms, failed()).await;
         assert_eq!(attempts(queue, sms.id).await.len(), 1);
         let row = fixed(2, sms.id, &phone(77), "hello");

@@ -52,8 +52,7 @@ fn sizes(rows: &[ClaimedSms]) -> Vec<usize> {
 #[tokio::test]
 async fn message_without_room_in_a_batch_stays_ready() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(30).await;
-        let worker = queue.worker().await;
+        let (spring, worker) = queue.queued_with_worker(30).await;
         // Of 20 messages, 8 of each kind fit into two batches, and 4 do not.
         let first = claimed(queue, worker.id, claim_in(spring, 20, 2, 8, "")).await;
         assert_eq!(sizes(&first.rows), [8, 8]);
@@ -76,8 +75,7 @@ async fn message_without_room_in_a_batch_stays_ready() {
 #[tokio::test]
 async fn message_without_room_in_a_batch_is_not_claimed() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(20).await;
-        let worker = queue.worker().await;
+        let (spring, worker) = queue.queued_with_worker(20).await;
         let first = claimed(queue, worker.id, claim_in(spring, 20, 2, 8, "")).await;
         assert_eq!(first.rows.len(), 16);
         let untouched = "SELECT count(*) AS value FROM sms WHERE state = 0 AND claim = 0 \
@@ -93,8 +91,7 @@ async fn message_without_room_in_a_batch_is_not_claimed() {
 #[tokio::test]
 async fn batch_has_one_permit_with_the_cost_of_all_messages() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(200).await;
-        let worker = queue.worker().await;
+        let (spring, worker) = queue.queued_with_worker(200).await;
         let claim = claim_in(spring, 100, 50, 50, "400/s");
         let claimed = claimed(queue, worker.id, claim.clone()).await;
         // One fortieth of the limit.

@@ -422,8 +422,7 @@ async fn message_without_a_price_is_not_sent_under_a_budget() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn messages_that_move_while_they_are_counted_count_once() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(9).await;
-        let worker = queue.worker().await;
+        let (spring, worker) = queue.queued_with_worker(9).await;
         let claimed = claim(queue, worker.id, spring, 6).await;
         queue.settle(&claimed[0], sent()).await;
         queue.settle(&claimed[1], unknown()).await;
@@ -454,8 +453,7 @@ async fn messages_that_move_while_they_are_counted_count_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn lost_attempt_counts_beside_a_later_one() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(4).await;
-        let worker = queue.worker().await;
+        let (spring, worker) = queue.queued_with_worker(4).await;
         let by_id = |mut messages: Vec<Sms>| {
             messages.sort_by_key(|sms| sms.id);
             messages
@@ -552,8 +550,7 @@ async fn count_waits_for_workers_that_do_not_know_the_budget() {
 #[tokio::test]
 async fn exceeded_budget_is_taken_back_where_its_count_ends() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(3).await;
-        let worker = queue.worker().await;
+        let (spring, worker) = queue.queued_with_worker(3).await;
         for sms in queue.claim(worker.id, spring, 3).await {
             queue.settle(&sms, sent()).await;
         }

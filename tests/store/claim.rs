@@ -84,9 +84,7 @@ async fn message_is_not_claimed_before_it_is_due() {
 #[tokio::test]
 async fn every_claim_has_a_higher_number() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(1).await;
-        let worker = queue.worker().await;
-        let first = queue.claim_one(worker.id, spring).await;
+        let (spring, worker, first) = queue.one_claimed().await;
         assert_eq!((first.claim, first.attempts), (1, 0));
         assert!((1..=36).contains(&first.reference.len()));
         queue.settle(&first, again()).await;
@@ -108,9 +106,7 @@ async fn every_claim_has_a_higher_number() {
 #[tokio::test]
 async fn references_are_unique() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(200).await;
-        let worker = queue.worker().await;
-        let claimed = queue.claim(worker.id, spring, 200).await;
+        let (_, _, claimed) = queue.claimed(200).await;
         let references: BTreeSet<String> = claimed.into_iter().map(|sms| sms.reference).collect();
         assert_eq!(references.len(), 200);
     })
@@ -175,8 +171,7 @@ async fn message_in_doubt_does_not_expire() {
 #[tokio::test]
 async fn inactive_campaign_is_not_claimed() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(2).await;
-        let worker = queue.worker().await;
+        let (spring, worker) = queue.queued_with_worker(2).await;
         for state in [CampaignStatus::Paused, CampaignStatus::Stopped, CampaignStatus::Cancelled] {
             let (all, store) = (&CampaignStatus::ALL, &queue.store);
             let set = store.change_campaign_state(spring, all, state, Some("why"), None);
@@ -192,8 +187,7 @@ async fn inactive_campaign_is_not_claimed() {
 #[tokio::test]
 async fn campaign_stop_applies_at_once_but_not_over_the_operator() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(2).await;
-        let worker = queue.worker().await;
+        let (spring, worker) = queue.queued_with_worker(2).await;
         let halting = |state| {
             Arc::new(CommitBatch {
                 campaign_stops: vec![CampaignStop {
@@ -219,8 +213,7 @@ async fn campaign_stop_applies_at_once_but_not_over_the_operator() {
 #[tokio::test]
 async fn rate_limit_gives_each_message_its_own_permit() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(100).await;
-        let worker = queue.worker().await;
+        let (spring, worker) = queue.queued_with_worker(100).await;
         let limits: smsq_message::rate::Rates = "100/s".parse().expect("a rate");
         let claim = ProviderClaim { limits: limits.0, ..claim_of(&[(spring, 100)]) };
         let claimed = queue.claim_with(worker.id, NOW, claim.clone()).await;

@@ -35,8 +35,7 @@ fn commits(queue: &TestQueue, worker: &Worker) -> i64 {
 #[tokio::test]
 async fn database_that_was_put_back_rejects_commits() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(9).await;
-        let worker = queue.worker().await;
+        let (spring, worker) = queue.queued_with_worker(9).await;
         for confirmed in 0..4 {
             let counted =
                 commit(&queue.store, &worker, spring, &count(&worker, confirmed, false)).await;
@@ -67,8 +66,7 @@ async fn database_that_was_put_back_rejects_commits() {
 #[tokio::test]
 async fn worker_that_was_declared_dead_is_not_taken_for_a_lost_one() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(9).await;
-        let dead = queue.worker().await;
+        let (spring, dead) = queue.queued_with_worker(9).await;
         let gone = queue.worker().await;
         for worker in [&dead, &gone] {
             let counted = commit(&queue.store, worker, spring, &count(worker, 0, false)).await;
@@ -104,8 +102,7 @@ async fn commit_whose_answer_was_lost_counts_once() {
             let proxy = proxy_to(&queue.db);
             let store = Store::open(&url_through(&proxy, &queue.db), Access::Existing).await;
             let store = Arc::new(store.expect("a store"));
-            let spring = queue.queued(9).await;
-            let worker = queue.worker().await;
+            let (spring, worker) = queue.queued_with_worker(9).await;
             let first = commit(&store, &worker, spring, &count(&worker, 0, false)).await;
             first.expect("a commit");
             proxy.cut(cuts);

@@ -39,8 +39,7 @@ fn said(number: u64, at: Timestamp) -> String {
 
 /// Claims messages of one campaign.
 async fn claimed(queue: &TestQueue, count: u32) -> Vec<Sms> {
-    let spring = queue.queued(count.into()).await;
-    let worker = queue.worker().await;
+    let (spring, worker) = queue.queued_with_worker(count.into()).await;
     queue.claim(worker.id, spring, count).await
 }
 

@@ -41,9 +41,7 @@ async fn claim(
 #[tokio::test]
 async fn resends_do_not_change_the_first_doubt() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(1).await;
-        let worker = queue.worker().await;
-        let first = queue.claim_one(worker.id, spring).await;
+        let (spring, worker, first) = queue.one_claimed().await;
         assert_eq!(first.doubt_since, None);
         queue.settle(&first, resend()).await;
         for (seconds, end) in [(1, resend()), (2, again()), (3, released()), (4, unknown())] {
@@ -66,8 +64,7 @@ async fn resends_do_not_change_the_first_doubt() {
 #[tokio::test]
 async fn message_in_doubt_past_its_span_becomes_unknown() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(1).await;
-        let worker = queue.worker().await;
+        let (spring, worker) = queue.queued_with_worker(1).await;
         let within = ResendRule::Within(SPAN);
         let sms = queue.claim_one(worker.id, spring).await;
         queue.settle(&sms, resend()).await;
@@ -92,8 +89,7 @@ async fn message_in_doubt_past_its_span_becomes_unknown() {
 #[tokio::test]
 async fn worker_without_a_rule_resends_nothing_in_doubt() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(1).await;
-        let worker = queue.worker().await;
+        let (spring, worker) = queue.queued_with_worker(1).await;
         queue.put_in_doubt(worker.id, spring, 1).await;
         let sms = claim(queue, worker.id, spring, NOW, ResendRule::default()).await;
         assert_eq!(sms, None);
@@ -105,8 +101,7 @@ async fn worker_without_a_rule_resends_nothing_in_doubt() {
 #[tokio::test]
 async fn retry_is_approved_until_the_next_doubt() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(1).await;
-        let worker = queue.worker().await;
+        let (spring, worker) = queue.queued_with_worker(1).await;
         let never = ResendRule::Never;
         let sms = queue.claim_one(worker.id, spring).await;
         queue.settle(&sms, unknown()).await;
@@ -133,9 +128,7 @@ async fn retry_is_approved_until_the_next_doubt() {
 #[tokio::test]
 async fn settled_message_keeps_its_first_doubt() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(1).await;
-        let worker = queue.worker().await;
-        let sms = queue.claim_one(worker.id, spring).await;
+        let (spring, worker, sms) = queue.one_claimed().await;
         queue.settle(&sms, unknown()).await;
         let settled =
             queue.store.settle_unknown(spring, false, None, after(1), Audited::unrecorded());
@@ -156,9 +149,7 @@ async fn settled_message_keeps_its_first_doubt() {
 #[tokio::test]
 async fn end_of_doubt_clears_its_beginning() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(1).await;
-        let worker = queue.worker().await;
-        let sms = queue.claim_one(worker.id, spring).await;
+        let (spring, worker, sms) = queue.one_claimed().await;
         queue.settle(&sms, unknown()).await;
         let store = &queue.store;
         let requeued = store.requeue_message(sms.id, sms.claim, ResendReason::Absent, 0, NOW).await;
@@ -190,9 +181,7 @@ async fn requeue(queue: &TestQueue, unknown: &Unknown, reason: ResendReason) -> 
 #[tokio::test]
 async fn message_retried_and_cancelled_without_an_attempt_is_as_before() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(1).await;
-        let worker = queue.worker().await;
-        let sms = queue.claim_one(worker.id, spring).await;
+        let (spring, worker, sms) = queue.one_claimed().await;
         queue.settle(&sms, unknown()).await;
         let before = to_look_up(queue, spring, PROVIDER).await.remove(0);
         assert_eq!(before.doubt_claim, Some(sms.claim));
@@ -231,8 +220,7 @@ async fn message_retried_and_cancelled_without_an_attempt_is_as_before() {
 #[tokio::test]
 async fn absence_counts_for_all_attempts_and_a_rejection_for_one() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(2).await;
-        let worker = queue.worker().await;
+        let (spring, worker) = queue.queued_with_worker(2).await;
         // The second attempts: one may have been accepted, too, and one was not.
         queue.put_in_doubt(worker.id, spring, 2).await;
         let ends = [unknown(), failed()];
@@ -264,9 +252,7 @@ async fn absence_counts_for_all_attempts_and_a_rejection_for_one() {
 #[tokio::test]
 async fn message_settled_as_failed_can_be_found_absent_later() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(1).await;
-        let worker = queue.worker().await;
-        let sms = queue.claim_one(worker.id, spring).await;
+        let (spring, _, sms) = queue.one_claimed().await;
         queue.settle(&sms, unknown()).await;
         let settled =
             queue.store.settle_unknown(spring, false, None, after(1), Audited::unrecorded());
@@ -290,8 +276,7 @@ async fn message_settled_as_failed_can_be_found_absent_later() {
 #[tokio::test]
 async fn message_in_doubt_is_not_sent_through_another_provider() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(3).await;
-        let worker = queue.worker().await;
+        let (spring, worker) = queue.queued_with_worker(3).await;
         let within = ResendRule::Within(SPAN);
         let other = || ProviderClaim { provider: "other".to_owned(), ..claim_of(&[(spring, 3)]) };
         // One is queued in doubt, one is unknown, one is not in doubt.

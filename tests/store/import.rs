@@ -103,8 +103,7 @@ async fn recipient_is_queued_once() {
 #[tokio::test]
 async fn second_import_of_a_file_adds_nothing() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(4).await;
-        let worker = queue.worker().await;
+        let (spring, worker) = queue.queued_with_worker(4).await;
         let claimed = queue.claim(worker.id, spring, 3).await;
         queue.settle(&claimed[0], sent()).await;
         queue.settle(&claimed[1], super::test_queue::failed()).await;
@@ -273,8 +272,7 @@ async fn suppression_list_is_read_in_pages() {
 #[tokio::test]
 async fn phone_suppressed_after_import_fails_at_the_claim() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(3).await;
-        let worker = queue.worker().await;
+        let (spring, worker) = queue.queued_with_worker(3).await;
         let listed = vec![(phone(1), None)];
         queue
             .store

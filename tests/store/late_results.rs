@@ -20,9 +20,7 @@ async fn reclaim(queue: &TestQueue) {
 
 /// One message that was reclaimed from its worker: its campaign, a new worker and its claim.
 async fn reclaimed(queue: &TestQueue) -> (i64, i64, Sms) {
-    let spring = queue.queued(1).await;
-    let worker = queue.worker().await;
-    let sms = queue.claim_one(worker.id, spring).await;
+    let (spring, _, sms) = queue.one_claimed().await;
     reclaim(queue).await;
     (spring, queue.worker().await.id, sms)
 }
@@ -69,9 +67,7 @@ async fn settle_as_claimed(queue: &TestQueue, worker_id: i64, sms: &Sms) -> Sett
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn acceptance_by_the_claim_in_memory_finds_a_changed_row() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(1).await;
-        let worker = queue.worker().await;
-        let sms = queue.claim_one(worker.id, spring).await;
+        let (_, worker, sms) = queue.one_claimed().await;
         for repetition in 0..2 {
             // The answer to the first commit may have been lost.
             let settled = settle_as_claimed(queue, worker.id, &sms).await;
@@ -131,9 +127,7 @@ async fn late_acceptance_of_ready_message_counts() {
 async fn late_acceptance_of_failed_message_counts() {
     on_every_engine(async |queue| {
         let (spring, _, sms) = reclaimed(queue).await;
-        let settled =
-            queue.store.settle_unknown(spring, false, None, NOW, Audited::unrecorded()).await;
-        assert_eq!(settled.expect("settled"), 1);
+        assert_eq!(queue.settle_unknown_as_failed(spring).await, 1);
         assert_eq!(queue.place(sms.id), "settled");
         assert_eq!(queue.settle(&sms, sent()).await, Settled::Late);
         assert_eq!((queue.place(sms.id).as_str(), accepted(queue)), ("sent", 1));
@@ -145,9 +139,7 @@ async fn late_acceptance_of_failed_message_counts() {
 #[tokio::test]
 async fn late_acceptance_of_cancelled_message_restores_its_key() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(1).await;
-        let worker = queue.worker().await;
-        let sms = queue.claim_one(worker.id, spring).await;
+        let (spring, _, sms) = queue.one_claimed().await;
         queue.set_state(spring, CampaignStatus::Cancelled).await;
         queue.settle(&sms, released()).await;
         assert_eq!((queue.place(sms.id).as_str(), queue.keys()), ("cancelled", 0));
@@ -161,9 +153,7 @@ async fn late_acceptance_of_cancelled_message_restores_its_key() {
 #[tokio::test]
 async fn late_acceptance_keeps_its_key_from_a_second_cancellation() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(1).await;
-        let worker = queue.worker().await;
-        let sms = queue.claim_one(worker.id, spring).await;
+        let (spring, _, sms) = queue.one_claimed().await;
         queue.settle(&sms, again()).await;
         queue.cancel(spring).await;
         assert_eq!(queue.import(spring, rows(0..1)).await.accepted, 1);
@@ -312,11 +302,7 @@ async fn late_release_in_a_cancelled_campaign_cancels() {
 async fn late_acceptance_after_a_retry_counts() {
     on_every_engine(async |queue| {
         let (spring, worker_id, old) = reclaimed(queue).await;
-        queue
-            .store
-            .settle_unknown(spring, false, None, NOW, Audited::unrecorded())
-            .await
-            .expect("settled");
+        queue.settle_unknown_as_failed(spring).await;
         let retried =
             queue.store.retry_failed(&RetryFilter::default(), NOW, Audited::unrecorded()).await;
         assert_eq!(retried.expect("retried"), 1);
@@ -333,9 +319,7 @@ async fn late_acceptance_after_a_retry_counts() {
 #[tokio::test]
 async fn result_for_a_replaced_message_is_stale() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(1).await;
-        let worker = queue.worker().await;
-        let sms = queue.claim_one(worker.id, spring).await;
+        let (spring, _, sms) = queue.one_claimed().await;
         queue.settle(&sms, failed()).await;
         let row = super::test_queue::fixed(2, sms.id, &super::test_queue::phone(0), "hello again");
         assert_eq!(queue.import(spring, vec![row]).await.accepted, 1);
@@ -380,9 +364,7 @@ async fn acceptances_of_two_claims_count_in_any_order() {
 async fn late_acceptance_of_failed_message_counts_once() {
     on_every_engine(async |queue| {
         let (spring, _, sms) = reclaimed(queue).await;
-        let settled =
-            queue.store.settle_unknown(spring, false, None, NOW, Audited::unrecorded()).await;
-        settled.expect("settled");
+        queue.settle_unknown_as_failed(spring).await;
         for settled in [Settled::Late, Settled::Done, Settled::Done] {
             assert_eq!(queue.settle(&sms, sent()).await, settled);
         }

@@ -120,8 +120,7 @@ async fn limit_of_a_worker_binds_only_its_own_provider() {
 #[tokio::test]
 async fn reclaimed_worker_settles_but_claims_nothing() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(3).await;
-        let dead = queue.worker().await;
+        let (spring, dead) = queue.queued_with_worker(3).await;
         let sms = queue.claim(dead.id, spring, 1).await.remove(0);
         let reclaimed = queue.store.workers().reclaim(&dead, "no heartbeat", NOW).await;
         assert_eq!(reclaimed.expect("reclaimed"), 1);
@@ -245,8 +244,7 @@ async fn wider_campaign_limit_holds_at_once() {
 #[tokio::test]
 async fn campaign_of_another_provider_is_not_claimed() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(2).await;
-        let worker = queue.worker().await;
+        let (spring, worker) = queue.queued_with_worker(2).await;
         let claimed = async |provider: &str, is_default| {
             let claim = ProviderClaim {
                 provider: provider.to_owned(),
@@ -271,8 +269,7 @@ async fn campaign_of_another_provider_is_not_claimed() {
 #[tokio::test]
 async fn campaign_with_unreadable_limit_sends_nothing() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(60).await;
-        let worker = queue.worker().await;
+        let (spring, worker) = queue.queued_with_worker(60).await;
         limit(queue, spring, "5/s").await;
         let claim = claim_at(NOW, spring, 1, "");
         let claimed = queue.claim_with(worker.id, NOW, claim).await;
@@ -363,8 +360,7 @@ async fn clock_jump_fills_limits_of_campaigns_without_messages_too() {
 #[tokio::test]
 async fn limit_with_unreadable_usage_counts_as_used_up() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(60).await;
-        let worker = queue.worker().await;
+        let (spring, worker) = queue.queued_with_worker(60).await;
         let claimed = async |now| {
             let claim = claim_at(now, spring, 20, "10/hour");
             queue.claim_with(worker.id, now, claim).await.rows.len()

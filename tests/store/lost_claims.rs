@@ -30,9 +30,7 @@ async fn redo(queue: &TestQueue, claim: &StartedClaim) -> (bool, bool) {
 #[tokio::test]
 async fn lost_claim_supersedes_the_one_that_the_database_has() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(1).await;
-        let worker = queue.worker().await;
-        let first = queue.claim_one(worker.id, spring).await;
+        let (_, _, first) = queue.one_claimed().await;
         let lost = later(&first);
         // The first one was answered, or its worker claimed it after the database was put back.
         assert_eq!(redo(queue, &lost).await, (true, true));
@@ -49,9 +47,7 @@ async fn lost_claim_supersedes_the_one_that_the_database_has() {
 #[tokio::test]
 async fn lost_claim_of_a_queued_message_is_made_again() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(1).await;
-        let worker = queue.worker().await;
-        let first = queue.claim_one(worker.id, spring).await;
+        let (_, _, first) = queue.one_claimed().await;
         queue.settle(&first, again()).await;
         let lost = later(&first);
         let another = StartedClaim { created_at: after(1), ..lost.clone() };
@@ -66,9 +62,7 @@ async fn lost_claim_of_a_queued_message_is_made_again() {
 #[tokio::test]
 async fn lost_claim_of_a_failed_message_is_made_again() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(1).await;
-        let worker = queue.worker().await;
-        let first = queue.claim_one(worker.id, spring).await;
+        let (_, _, first) = queue.one_claimed().await;
         queue.settle(&first, failed()).await;
         assert_eq!(queue.place(first.id), "recipient");
         // An operator had it tried again.

@@ -48,9 +48,7 @@ async fn repeated_settlement_counts_once() {
         on_every_server(async |queue| {
             let proxy = proxy_to(&queue.db);
             let store = store_by(&proxy, queue).await;
-            let spring = queue.queued(6).await;
-            let worker = queue.worker().await;
-            let claimed = queue.claim(worker.id, spring, 6).await;
+            let (_, worker, claimed) = queue.claimed(6).await;
             let transitions = [sent(), sent(), failed(), again(), sent(), failed()];
             let settlements = claimed.iter().zip(transitions).map(|(sms, transition)| Settlement {
                 id: sms.id,
@@ -84,8 +82,7 @@ async fn claim_with_lost_answer_is_released_and_claimed_again() {
     on_every_server(async |queue| {
         let proxy = proxy_to(&queue.db);
         let store = store_by(&proxy, queue).await;
-        let spring = queue.queued(5).await;
-        let worker = queue.worker().await;
+        let (spring, worker) = queue.queued_with_worker(5).await;
         let claiming = Arc::new(CommitBatch {
             claims: vec![claim_of(&[(spring, 5)])],
             ..commit_batch(worker.id, NOW)

@@ -219,8 +219,7 @@ async fn transaction_pooler_works_or_is_rejected_at_once() {
             }
         };
         let queue = TestQueue { db, store };
-        let spring = queue.queued(20).await;
-        let worker = queue.worker().await;
+        let (spring, worker) = queue.queued_with_worker(20).await;
         for sms in queue.claim(worker.id, spring, 20).await {
             queue.settle(&sms, sent()).await;
         }
@@ -249,8 +248,7 @@ async fn commits_wait_for_the_disk_behind_a_transaction_pooler() {
     };
     assert!(!store.commits_early().await.expect("a setting"));
     let queue = TestQueue { db, store };
-    let spring = queue.queued(20).await;
-    let worker = queue.worker().await;
+    let (spring, worker) = queue.queued_with_worker(20).await;
     queue.db.run(&format!(
         "ALTER DATABASE {name} SET synchronous_commit = off;
          CREATE TABLE seen (setting text);

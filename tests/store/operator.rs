@@ -15,8 +15,7 @@ const MANY: u64 = 2_300;
 
 /// A campaign whose messages were all settled with this transition.
 async fn all(queue: &TestQueue, count: u64, transition: Transition) -> (i64, Vec<Sms>) {
-    let spring = queue.queued(count).await;
-    let worker = queue.worker().await;
+    let (spring, worker) = queue.queued_with_worker(count).await;
     let claimed = queue.claim(worker.id, spring, 10_000).await;
     let commit = smsq_store::CommitBatch {
         settlements: claimed

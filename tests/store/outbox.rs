@@ -71,9 +71,7 @@ pub(super) fn reply(phone: &str, key: &str) -> NewReply {
 #[tokio::test]
 async fn events_are_stored_only_for_hooks_that_want_them() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(8).await;
-        let worker = queue.worker().await;
-        let all = queue.claim(worker.id, spring, 8).await;
+        let (_, worker, all) = queue.claimed(8).await;
         let without = queue.store.clone();
         let other = hooked(queue, &[EventKind::CampaignDone], false);
         for (store, sms) in [(&without, &all[0]), (&other, &all[1])] {
@@ -113,8 +111,7 @@ async fn messages_of_dead_workers_and_of_operators_have_events() {
     on_every_engine(async |queue| {
         let kinds_wanted = [EventKind::MessageFailed, EventKind::MessageUnknown];
         let hooked = hooked(queue, &kinds_wanted, false);
-        let spring = queue.queued(3).await;
-        let worker = queue.worker().await;
+        let (spring, worker) = queue.queued_with_worker(3).await;
         queue.claim(worker.id, spring, 2).await;
         let reclaimed = hooked.workers().reclaim(&worker, "it died", NOW).await;
         assert_eq!(reclaimed.expect("reclaimed"), 2);
@@ -137,9 +134,7 @@ async fn deliveries_have_events_once() {
     on_every_engine(async |queue| {
         let wanted = [EventKind::MessageDelivered, EventKind::MessageUndelivered];
         let hooked = hooked(queue, &wanted, true);
-        let spring = queue.queued(3).await;
-        let worker = queue.worker().await;
-        let all = queue.claim(worker.id, spring, 3).await;
+        let (_, worker, all) = queue.claimed(3).await;
         for sms in &all {
             let accepted =
                 Transition::Sent(Acceptance { awaits_receipt: true, ..Acceptance::default() });
@@ -179,8 +174,7 @@ async fn deliveries_have_events_once() {
 async fn one_process_at_a_time_delivers_and_results_are_kept() {
     on_every_engine(async |queue| {
         let hooked = hooked(queue, &[EventKind::MessageFailed], false);
-        let spring = queue.queued(4).await;
-        let worker = queue.worker().await;
+        let (spring, worker) = queue.queued_with_worker(4).await;
         for sms in queue.claim(worker.id, spring, 4).await {
             settle(&hooked, worker.id, &sms, failed()).await;
         }

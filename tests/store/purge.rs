@@ -13,8 +13,7 @@ const MANY: u64 = 2_300;
 
 /// A campaign of which a third each is sent, failed and unknown; the rest is queued.
 async fn mixed(queue: &TestQueue, settled: u64, waiting: u64) -> i64 {
-    let spring = queue.queued(settled + waiting).await;
-    let worker = queue.worker().await;
+    let (spring, worker) = queue.queued_with_worker(settled + waiting).await;
     let want = u32::try_from(settled).expect("a few");
     let claimed = queue.claim(worker.id, spring, want).await;
     let transitions = [sent(), failed(), unknown()];
@@ -122,9 +121,7 @@ async fn purge_of_a_sent_message_keeps_the_key_of_another() {
 #[tokio::test]
 async fn purge_keeps_a_key_that_two_messages_have() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(1).await;
-        let worker = queue.worker().await;
-        let sms = queue.claim_one(worker.id, spring).await;
+        let (spring, _, sms) = queue.one_claimed().await;
         queue.settle(&sms, again()).await;
         // Its request was accepted after all, when another one has its key.
         queue.cancel(spring).await;
@@ -199,9 +196,7 @@ async fn purge_of_a_person_covers_all_tables() {
 #[tokio::test]
 async fn purge_keeps_sending_and_counts_doubt_as_unknown() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(1).await;
-        let worker = queue.worker().await;
-        let sms = queue.claim_one(worker.id, spring).await;
+        let (_, _, sms) = queue.one_claimed().await;
         let phones = [phone(0)];
         let person =
             queue.store.purge_person(&phones, NOW, Audited::unrecorded()).await.expect("deleted");

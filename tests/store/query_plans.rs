@@ -603,8 +603,7 @@ fn plain(sql: &str) -> String {
 async fn explained_statements_are_those_of_claims() {
     recording(async || {
         on_every_server(async |queue| {
-            let spring = queue.queued(20).await;
-            let worker = queue.worker().await;
+            let (spring, worker) = queue.queued_with_worker(20).await;
             recorded();
             let store = Store::open(&queue.db.url, Access::Existing).await.expect("a database");
             // More than the remaining messages with the same due time.

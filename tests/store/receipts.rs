@@ -44,8 +44,7 @@ pub(super) fn accepted(sms: &Sms) -> Transition {
 
 /// Claims messages of one campaign.
 async fn claimed(queue: &TestQueue, count: u32) -> Vec<Sms> {
-    let spring = queue.queued(count.into()).await;
-    let worker = queue.worker().await;
+    let (spring, worker) = queue.queued_with_worker(count.into()).await;
     queue.claim(worker.id, spring, count).await
 }
 
@@ -451,8 +450,7 @@ async fn receipt_for_another_phone_settles_nothing() {
 #[tokio::test]
 async fn rejection_proves_nothing_about_several_attempts() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(1).await;
-        let worker = queue.worker().await;
+        let (spring, worker) = queue.queued_with_worker(1).await;
         queue.put_in_doubt(worker.id, spring, 1).await;
         let sms = queue.claim_one(worker.id, spring).await;
         queue.settle(&sms, unknown()).await;
@@ -469,9 +467,7 @@ async fn rejection_proves_nothing_about_several_attempts() {
 #[tokio::test]
 async fn rejection_speaks_only_of_the_attempt_with_its_reference() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(1).await;
-        let worker = queue.worker().await;
-        let first = queue.claim_one(worker.id, spring).await;
+        let (spring, worker, first) = queue.one_claimed().await;
         queue.settle(&first, again()).await;
         let second = queue.claim_one(worker.id, spring).await;
         assert_ne!(second.reference, first.reference);
@@ -488,9 +484,7 @@ async fn rejection_speaks_only_of_the_attempt_with_its_reference() {
 #[tokio::test]
 async fn receipt_of_another_provider_settles_nothing() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(1).await;
-        let worker = queue.worker().await;
-        let sms = queue.claim_one(worker.id, spring).await;
+        let (_, _, sms) = queue.one_claimed().await;
         queue.settle(&sms, unknown()).await;
         let receipts = queue.store.receipts();
         for state in [ReceiptState::Rejected, ReceiptState::Delivered] {
@@ -509,9 +503,7 @@ async fn receipt_of_another_provider_settles_nothing() {
 #[tokio::test]
 async fn receipt_of_a_refused_attempt_shows_that_it_was_accepted() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(3).await;
-        let worker = queue.worker().await;
-        let first = queue.claim(worker.id, spring, 3).await;
+        let (spring, worker, first) = queue.claimed(3).await;
         for sms in &first {
             queue.settle(sms, again()).await;
         }

@@ -110,9 +110,7 @@ async fn opt_out_at_the_provider_suppresses_the_phone() {
 #[tokio::test]
 async fn opt_out_counts_in_doubt_but_not_for_an_older_claim() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(2).await;
-        let worker = queue.worker().await;
-        let both = queue.claim(worker.id, spring, 2).await;
+        let (_, _, both) = queue.claimed(2).await;
         let doubtful = Transition::Unknown(failure(Class::OptedOut));
         queue.settle(&both[0], doubtful).await;
         assert_eq!(queue.place(both[0].id), "unknown");
@@ -149,8 +147,7 @@ async fn phone_suppressed_during_a_campaign_gets_nothing_more() {
 #[tokio::test]
 async fn delayed_message_has_no_attempt_and_blocks_no_other() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(40).await;
-        let worker = queue.worker().await;
+        let (spring, worker) = queue.queued_with_worker(40).await;
         // All except the last one wait; the last one is found after them in the same commit.
         queue.db.run(&format!(
             "UPDATE sms SET params = '{{\"timezone\":\"Asia/Shanghai\"}}' WHERE phone = '{}'",

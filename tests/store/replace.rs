@@ -7,8 +7,7 @@ use super::test_queue::{NOW, TestQueue, failed, fixed, on_every_engine, phone, r
 
 /// A campaign of three messages with ids 1, 2 and 3, of which the first two have failed.
 async fn two_failed(queue: &TestQueue) -> i64 {
-    let spring = queue.queued(3).await;
-    let worker = queue.worker().await;
+    let (spring, worker) = queue.queued_with_worker(3).await;
     for sms in queue.claim(worker.id, spring, 2).await {
         queue.settle(&sms, failed()).await;
     }

@@ -169,9 +169,7 @@ async fn pages_of_sent_messages_list_each_once() {
 #[tokio::test]
 async fn outcomes_are_counted_over_time() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(4).await;
-        let worker = queue.worker().await;
-        let rows = queue.claim(worker.id, spring, 4).await;
+        let (spring, _, rows) = queue.claimed(4).await;
         let opted_out = Transition::Failed(Failure::new(Class::OptedOut, "stop"));
         for (sms, transition) in rows.iter().zip([sent(), sent(), opted_out, unknown()]) {
             queue.settle(sms, transition).await;

@@ -166,9 +166,7 @@ async fn transaction_is_repeated_when_a_delete_removed_nothing() {
         if queue.db.kind != Kind::Postgres {
             return;
         }
-        let spring = queue.queued(4).await;
-        let worker = queue.worker().await;
-        let claimed = queue.claim(worker.id, spring, 4).await;
+        let (_, _, claimed) = queue.claimed(4).await;
         for (sms, transition) in claimed.iter().zip([sent(), failed()]) {
             hinder(&queue.db, "DELETE ON sms", 1, "RETURN NULL");
             assert_eq!(queue.settle(sms, transition).await, Settled::Done);
@@ -199,8 +197,7 @@ async fn transaction_is_repeated_after_a_lost_connection() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn lost_idle_connections_are_replaced() {
     on_every_server(async |queue| {
-        let spring = queue.queued(2).await;
-        let worker = queue.worker().await;
+        let (spring, worker) = queue.queued_with_worker(2).await;
         assert!(queue.db.end_sessions() > 0);
         let claimed = queue.claim(worker.id, spring, 2).await;
         assert_eq!(claimed.len(), 2);
@@ -232,9 +229,7 @@ async fn failed_write_changes_nothing_and_reports_its_reason() {
             if queue.db.kind != kind {
                 return;
             }
-            let spring = queue.queued(3).await;
-            let worker = queue.worker().await;
-            let claimed = queue.claim(worker.id, spring, 3).await;
+            let (_, worker, claimed) = queue.claimed(3).await;
             let settlements = claimed.iter().map(|sms| Settlement {
                 id: sms.id,
                 claim: sms.claim,
@@ -484,8 +479,7 @@ async fn interrupted_creation_of_tables_is_completed() {
         for sql in [columns, keys] {
             assert_eq!(queue.db.words(sql), whole.words(sql), "after {done} statements");
         }
-        let spring = queue.queued(3).await;
-        let worker = queue.worker().await;
+        let (spring, worker) = queue.queued_with_worker(3).await;
         assert_eq!(queue.claim(worker.id, spring, 3).await.len(), 3);
         queue.assert_nothing_is_lost().await;
     }

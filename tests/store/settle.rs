@@ -16,9 +16,7 @@ fn unavailable() -> Transition {
 #[tokio::test]
 async fn each_transition_moves_to_its_table() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(6).await;
-        let worker = queue.worker().await;
-        let claimed = queue.claim(worker.id, spring, 6).await;
+        let (_, _, claimed) = queue.claimed(6).await;
         for (sms, (transition, place, attempts)) in claimed.iter().zip([
             (sent(), "sent", 1),
             (failed(), "recipient", 1),
@@ -53,9 +51,7 @@ async fn each_transition_moves_to_its_table() {
 #[tokio::test]
 async fn sent_row_keeps_the_providers_answer() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(1).await;
-        let worker = queue.worker().await;
-        let sms = queue.claim_one(worker.id, spring).await;
+        let (_, _, sms) = queue.one_claimed().await;
         let acceptance = Acceptance {
             message_id: Some("SM1".to_owned()),
             segments: Some(3),
@@ -76,9 +72,7 @@ async fn sent_row_keeps_the_providers_answer() {
 #[tokio::test]
 async fn requeued_message_has_reason_and_due_time() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(1).await;
-        let worker = queue.worker().await;
-        let sms = queue.claim_one(worker.id, spring).await;
+        let (spring, _, sms) = queue.one_claimed().await;
         let transition = Transition::Ready {
             due_at: after(60),
             failure: Some(failure(Class::Unavailable).with_code("503")),
@@ -98,8 +92,7 @@ async fn requeued_message_has_reason_and_due_time() {
 #[tokio::test]
 async fn message_in_doubt_never_fails() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(3).await;
-        let worker = queue.worker().await;
+        let (spring, worker) = queue.queued_with_worker(3).await;
         queue.put_in_doubt(worker.id, spring, 3).await;
         let claimed = queue.claim(worker.id, spring, 3).await;
         assert!(claimed.iter().all(|sms| sms.in_doubt));
@@ -121,9 +114,7 @@ async fn message_in_doubt_never_fails() {
 #[tokio::test]
 async fn resend_is_in_doubt() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(1).await;
-        let worker = queue.worker().await;
-        let sms = queue.claim_one(worker.id, spring).await;
+        let (spring, worker, sms) = queue.one_claimed().await;
         let resend = Transition::Ready {
             due_at: NOW,
             failure: Some(failure(Class::Unknown)),
@@ -141,9 +132,7 @@ async fn resend_is_in_doubt() {
 #[tokio::test]
 async fn attempt_of_an_outage_is_refunded() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(2).await;
-        let worker = queue.worker().await;
-        let claimed = queue.claim(worker.id, spring, 2).await;
+        let (spring, _, claimed) = queue.claimed(2).await;
         queue.settle(&claimed[0], again()).await;
         queue.settle(&claimed[1], unavailable()).await;
         for sms in &claimed {
@@ -161,9 +150,7 @@ async fn attempt_of_an_outage_is_refunded() {
 #[tokio::test]
 async fn only_attempts_of_an_outage_are_refunded_once() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(3).await;
-        let worker = queue.worker().await;
-        let claimed = queue.claim(worker.id, spring, 3).await;
+        let (spring, worker, claimed) = queue.claimed(3).await;
         queue.settle(&claimed[0], failed()).await;
         queue.settle(&claimed[1], sent()).await;
         queue.settle(&claimed[2], again()).await;
@@ -181,9 +168,7 @@ async fn only_attempts_of_an_outage_are_refunded_once() {
 #[tokio::test]
 async fn requeued_message_of_cancelled_campaign_is_cancelled() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(5).await;
-        let worker = queue.worker().await;
-        let claimed = queue.claim(worker.id, spring, 5).await;
+        let (spring, _, claimed) = queue.claimed(5).await;
         queue.set_state(spring, CampaignStatus::Cancelled).await;
         queue.settle(&claimed[0], again()).await;
         queue.settle(&claimed[1], released()).await;
@@ -202,8 +187,7 @@ async fn requeued_message_of_cancelled_campaign_is_cancelled() {
 #[tokio::test]
 async fn doubtful_message_of_cancelled_campaign_becomes_unknown() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(2).await;
-        let worker = queue.worker().await;
+        let (spring, worker) = queue.queued_with_worker(2).await;
         queue.put_in_doubt(worker.id, spring, 2).await;
         let claimed = queue.claim(worker.id, spring, 1).await;
         queue.set_state(spring, CampaignStatus::Cancelled).await;
@@ -217,9 +201,7 @@ async fn doubtful_message_of_cancelled_campaign_becomes_unknown() {
 #[tokio::test]
 async fn refund_in_a_cancelled_campaign_queues_nothing() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(1).await;
-        let worker = queue.worker().await;
-        let sms = queue.claim_one(worker.id, spring).await;
+        let (spring, _, sms) = queue.one_claimed().await;
         queue.settle(&sms, unavailable()).await;
         queue.set_state(spring, CampaignStatus::Cancelled).await;
         queue.settle(&sms, Transition::Refunded).await;
@@ -231,8 +213,7 @@ async fn refund_in_a_cancelled_campaign_queues_nothing() {
 #[tokio::test]
 async fn repeated_refund_counts_once() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(2).await;
-        let worker = queue.worker().await;
+        let (spring, worker) = queue.queued_with_worker(2).await;
         for sms in queue.claim(worker.id, spring, 2).await {
             queue.settle(&sms, again()).await;
         }
@@ -253,9 +234,7 @@ async fn repeated_refund_counts_once() {
 #[tokio::test]
 async fn commit_settles_more_messages_than_one_statement() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(1).await;
-        let worker = queue.worker().await;
-        let sms = queue.claim_one(worker.id, spring).await;
+        let (_, worker, sms) = queue.one_claimed().await;
         let settlement =
             |id, transition| Settlement { id, claim: 1, provider: PROVIDER.to_owned(), transition };
         let unknown = (1_000..71_000).map(|id| settlement(id, released()));
@@ -273,8 +252,7 @@ async fn commit_settles_more_messages_than_one_statement() {
 #[tokio::test]
 async fn message_with_id_of_a_failed_one_becomes_unknown() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(2).await;
-        let worker = queue.worker().await;
+        let (spring, worker) = queue.queued_with_worker(2).await;
         let sms = queue.claim(worker.id, spring, 1).await.remove(0);
         queue.settle(&sms, failed()).await;
         queue.db.run(&format!(
@@ -297,8 +275,7 @@ async fn message_with_id_of_a_failed_one_becomes_unknown() {
 #[tokio::test]
 async fn counts_of_other_programs_do_not_overflow() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(2).await;
-        let worker = queue.worker().await;
+        let (spring, worker) = queue.queued_with_worker(2).await;
         queue.db.run("UPDATE sms SET attempts = 2147483647, claim = 9223372036854775807");
         let claimed = queue.claim(worker.id, spring, 2).await;
         assert_eq!(claimed.len(), 2);
@@ -315,8 +292,7 @@ async fn counts_of_other_programs_do_not_overflow() {
 
 /// A message whose first attempt is unknown, and which is claimed a second time, in doubt.
 async fn second_attempt_in_doubt(queue: &TestQueue) -> (i64, Sms) {
-    let spring = queue.queued(1).await;
-    let worker = queue.worker().await;
+    let (spring, worker) = queue.queued_with_worker(1).await;
     queue.put_in_doubt(worker.id, spring, 1).await;
     (spring, queue.claim_one(worker.id, spring).await)
 }
@@ -324,9 +300,7 @@ async fn second_attempt_in_doubt(queue: &TestQueue) -> (i64, Sms) {
 #[tokio::test]
 async fn suppressed_message_in_doubt_stays_unknown() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(1).await;
-        let worker = queue.worker().await;
-        let first = queue.claim_one(worker.id, spring).await;
+        let (spring, worker, first) = queue.one_claimed().await;
         queue.settle(&first, unknown()).await;
         let listed = queue
             .store
@@ -382,9 +356,7 @@ async fn retry_of_a_message_settled_as_failed_is_in_doubt() {
     on_every_engine(async |queue| {
         let (spring, sms) = second_attempt_in_doubt(queue).await;
         queue.settle(&sms, unknown()).await;
-        let settled =
-            queue.store.settle_unknown(spring, false, None, NOW, Audited::unrecorded()).await;
-        assert_eq!(settled.expect("settled"), 1);
+        assert_eq!(queue.settle_unknown_as_failed(spring).await, 1);
         assert_eq!(queue.place(sms.id), "settled");
         let retried =
             queue.store.retry_failed(&RetryFilter::default(), NOW, Audited::unrecorded()).await;

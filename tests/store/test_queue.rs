@@ -12,8 +12,8 @@ use smsq_limit::Account;
 use smsq_message::instant::DbMicros;
 use smsq_message::sms::{Acceptance, Class, Failure, NewSms, Sms, Timestamp};
 use smsq_store::{
-    CampaignStatus, CommitBatch, Enqueued, ImportApproval, ImportBatch, NewCampaign, NewWorker,
-    Orphans, ProviderClaimed, QueuedCampaign, Store, Worker,
+    Audited, CampaignStatus, CommitBatch, Enqueued, ImportApproval, ImportBatch, NewCampaign,
+    NewWorker, Orphans, ProviderClaimed, QueuedCampaign, Store, Worker,
 };
 
 use crate::support::databases::{Database, on_every_database};
@@ -220,6 +220,13 @@ impl TestQueue {
         self.requeue_unknown(campaign_id).await;
     }
 
+    /// An operator settles all unknown messages of a campaign as failed; returns how many.
+    pub(super) async fn settle_unknown_as_failed(&self, campaign_id: i64) -> u64 {
+        let audited = Audited::unrecorded();
+        let settled = self.store.settle_unknown(campaign_id, false, None, NOW, audited).await;
+        settled.expect("settled")
+    }
+
     /// Puts all unknown messages of a campaign back into the queue; returns how many.
     pub(super) async fn requeue_unknown(&self, campaign_id: i64) -> u64 {
         let requeued = self.store.requeue_unknown(campaign_id, None, 0, NOW);
@@ -244,6 +251,25 @@ impl TestQueue {
         let campaign_id = self.campaign("spring").await;
         self.import(campaign_id, rows(0..count)).await;
         campaign_id
+    }
+
+    /// A campaign with `count` messages, and a worker.
+    pub(super) async fn queued_with_worker(&self, count: u64) -> (i64, Worker) {
+        (self.queued(count).await, self.worker().await)
+    }
+
+    /// A campaign, and a worker that has claimed its `count` messages.
+    pub(super) async fn claimed(&self, count: u32) -> (i64, Worker, Vec<Sms>) {
+        let (campaign_id, worker) = self.queued_with_worker(count.into()).await;
+        let claimed = self.claim(worker.id, campaign_id, count).await;
+        (campaign_id, worker, claimed)
+    }
+
+    /// A campaign, and a worker that has claimed its one message.
+    pub(super) async fn one_claimed(&self) -> (i64, Worker, Sms) {
+        let (campaign_id, worker) = self.queued_with_worker(1).await;
+        let sms = self.claim_one(worker.id, campaign_id).await;
+        (campaign_id, worker, sms)
     }
 
     pub(super) async fn worker(&self) -> Worker {

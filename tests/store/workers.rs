@@ -36,8 +36,7 @@ async fn worker_is_listed_until_it_is_removed() {
 #[tokio::test]
 async fn messages_of_a_dead_worker_become_unknown() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(5).await;
-        let dead = queue.worker().await;
+        let (spring, dead) = queue.queued_with_worker(5).await;
         let living = queue.worker().await;
         let held = queue.claim(dead.id, spring, 2).await;
         let others = queue.claim(living.id, spring, 2).await;
@@ -62,8 +61,7 @@ async fn messages_of_a_dead_worker_become_unknown() {
 #[tokio::test]
 async fn sending_messages_are_listed_by_worker() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(5).await;
-        let worker = queue.worker().await;
+        let (spring, worker) = queue.queued_with_worker(5).await;
         let other = queue.worker().await;
         let held = queue.claim(worker.id, spring, 3).await;
         queue.claim(other.id, spring, 1).await;
@@ -84,9 +82,7 @@ async fn sending_messages_are_listed_by_worker() {
 #[tokio::test]
 async fn worker_with_a_new_heartbeat_is_not_reclaimed() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(1).await;
-        let seen = queue.worker().await;
-        let sms = queue.claim_one(seen.id, spring).await;
+        let (_, seen, sms) = queue.one_claimed().await;
         queue.store.workers().heartbeat(seen.id, &seen.token, after(1)).await.expect("a heartbeat");
         let reclaimed = queue.store.workers().reclaim(&seen, "its worker died", NOW).await;
         assert_eq!(reclaimed.expect("a result"), 0);
@@ -106,8 +102,7 @@ async fn worker_with_a_new_heartbeat_is_not_reclaimed() {
 #[tokio::test]
 async fn messages_without_a_worker_become_unknown() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(3).await;
-        let left = queue.worker().await;
+        let (spring, left) = queue.queued_with_worker(3).await;
         let living = queue.worker().await;
         queue.claim(left.id, spring, 1).await;
         queue.claim(living.id, spring, 1).await;
@@ -123,8 +118,7 @@ async fn messages_without_a_worker_become_unknown() {
 #[tokio::test]
 async fn worker_releases_only_claims_that_it_does_not_know() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(4).await;
-        let worker = queue.worker().await;
+        let (spring, worker) = queue.queued_with_worker(4).await;
         let other = queue.worker().await;
         let mine = queue.claim(worker.id, spring, 2).await;
         let others = queue.claim(other.id, spring, 1).await;
@@ -145,9 +139,7 @@ async fn worker_releases_only_claims_that_it_does_not_know() {
 #[tokio::test]
 async fn released_message_of_cancelled_campaign_is_cancelled() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(1).await;
-        let worker = queue.worker().await;
-        let sms = queue.claim_one(worker.id, spring).await;
+        let (spring, worker, sms) = queue.one_claimed().await;
         queue.set_state(spring, CampaignStatus::Cancelled).await;
         let orphans = queue.release(worker.id, Vec::new(), after(31), spring).await;
         assert_eq!(orphans, 1);
@@ -159,9 +151,7 @@ async fn released_message_of_cancelled_campaign_is_cancelled() {
 #[tokio::test]
 async fn unknown_message_is_looked_up_by_one_worker() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(1).await;
-        let worker = queue.worker().await;
-        let sms = queue.claim_one(worker.id, spring).await;
+        let (spring, worker, sms) = queue.one_claimed().await;
         queue.settle(&sms, unknown()).await;
         let store = &queue.store;
         let due = |by, claimed_by| Due { campaign_id: spring, provider: PROVIDER, by, claimed_by };
@@ -198,9 +188,7 @@ async fn unknown_message_is_looked_up_by_one_worker() {
 #[tokio::test]
 async fn unknown_message_is_requeued_only_after_claimed_after() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(1).await;
-        let worker = queue.worker().await;
-        let sms = queue.claim_one(worker.id, spring).await;
+        let (spring, worker, sms) = queue.one_claimed().await;
         queue.settle(&sms, unknown()).await;
         let requeued = async |since| {
             let done = queue.store.requeue_unknown(spring, Some((PROVIDER, since)), 0, after(60));
@@ -218,9 +206,7 @@ async fn unknown_message_is_requeued_only_after_claimed_after() {
 #[tokio::test]
 async fn unknown_messages_are_requeued_while_attempts_are_left() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(1).await;
-        let worker = queue.worker().await;
-        let first = queue.claim_one(worker.id, spring).await;
+        let (spring, worker, first) = queue.one_claimed().await;
         queue.settle(&first, unknown()).await;
         let autumn = queue.campaign("autumn").await;
         assert_eq!(queue.requeue_unknown(autumn).await, 0);
@@ -243,8 +229,7 @@ async fn unknown_messages_are_requeued_while_attempts_are_left() {
 #[tokio::test]
 async fn campaign_is_finished_without_ready_or_sending_messages() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(1).await;
-        let worker = queue.worker().await;
+        let (spring, worker) = queue.queued_with_worker(1).await;
         // Whether it has ready, sending and unknown messages.
         let states = async || {
             let queued = queue.queued_campaign(spring).await?;
@@ -285,8 +270,7 @@ async fn messages_of_each_worker_are_counted() {
 #[tokio::test]
 async fn unknown_messages_of_cancelled_campaign_are_not_requeued() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(3).await;
-        let worker = queue.worker().await;
+        let (spring, worker) = queue.queued_with_worker(3).await;
         for sms in queue.claim(worker.id, spring, 2).await {
             queue.settle(&sms, unknown()).await;
         }
@@ -317,8 +301,7 @@ async fn requeue_moves_more_than_one_chunk() {
 #[tokio::test]
 async fn orphans_are_released_among_many_known_messages() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(3).await;
-        let worker = queue.worker().await;
+        let (spring, worker) = queue.queued_with_worker(3).await;
         queue.claim(worker.id, spring, 2).await;
         let known = (2..70_000).map(|id| (id, 1)).collect();
         assert_eq!(queue.release(worker.id, known, after(1), spring).await, 1);
@@ -331,8 +314,7 @@ async fn orphans_are_released_among_many_known_messages() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn message_that_changes_its_state_is_never_overlooked() {
     on_every_engine(async |queue| {
-        let spring = queue.queued(1).await;
-        let worker = queue.worker().await;
+        let (spring, worker) = queue.queued_with_worker(1).await;
         let (store, peer) = (queue.store.clone(), queue.db.open().await.expect("a store"));
         let looking = tokio::spawn(async move {
             for _ in 0..400 {
