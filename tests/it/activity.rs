@@ -62,8 +62,7 @@ fn running_worker_publishes_what_it_does() {
         assert!(p50 >= 150.0, "{published}");
 
         sending.signal(Signal::INT);
-        let ran = sending.ended();
-        assert_eq!(ran.code(), Some(130), "{ran}");
+        sending.ended().assert_code(130);
         let sent = i64::try_from(gateway.accepted()).expect("small");
         assert_eq!(sum(db, "sent"), sent);
         assert_eq!(db.number("SELECT count(*) AS value FROM worker"), 0);
@@ -81,8 +80,7 @@ fn run_shorter_than_an_interval_publishes_all_counts() {
         let rejected = reserved_list(1, 3);
         let rejected = rejected.strip_prefix("phone\n").expect("a header");
         scratch.import(&format!("{}{rejected}", list(5)));
-        let ran = scratch.run(["send", "--quiet"]);
-        assert_eq!(ran.code(), Some(1), "{ran}");
+        scratch.run(["send", "--quiet"]).assert_code(1);
         assert_eq!((sum(db, "sent"), sum(db, "failed")), (5, 3));
     });
 }
@@ -99,8 +97,7 @@ fn counts_wait_for_a_locked_database() {
     // Longer than the interval of publications.
     until_unchanged("nothing can be claimed", Duration::from_secs(3), || gateway.requests());
     drop(lock);
-    let ran = sending.ended();
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    sending.ended().assert_code(0);
     let sent = sqlite(&scratch, "SELECT sum(sent) FROM activity");
     assert_eq!(sent, "300");
 }

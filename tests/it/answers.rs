@@ -127,10 +127,13 @@ fn redirect_after_acceptance_never_moves_on_a_route() {
         );
         scratch.write("smsq.toml", &text);
         scratch.write("list.csv", &list(60));
-        let ran = scratch.run(
-            "import list.csv --text Hello --campaign c --route main".split(' ').collect::<Vec<_>>(),
-        );
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch
+            .run(
+                "import list.csv --text Hello --campaign c --route main"
+                    .split(' ')
+                    .collect::<Vec<_>>(),
+            )
+            .assert_code(0);
         let status = send_twice(&scratch);
         assert_eq!(accepted.count(), 60);
         accepted.assert_none_twice();
@@ -314,8 +317,7 @@ fn send_in_vain(database: &str, section: &str) -> Value {
     scratch.write("smsq.toml", &format!("{FAST}{section}"));
     scratch.write("key", "key");
     scratch.import(&list(200));
-    let ran = scratch.run(SEND);
-    assert_eq!(ran.code(), Some(3), "{ran}");
+    scratch.run(SEND).assert_code(3);
     let status = scratch.checked_status(Some("c"));
     assert_eq!(status["state"], "stopped", "{status}");
     status
@@ -350,8 +352,7 @@ fn outage_of_a_provider_does_not_stop_the_campaign() {
     let section = section("a", &gateway.url());
     scratch.write("smsq.toml", &format!("{FAST}{section}"));
     scratch.import(&list(60));
-    let ran = scratch.run(SEND);
-    assert_eq!(ran.code(), Some(1), "{ran}");
+    scratch.run(SEND).assert_code(1);
     let status = scratch.checked_status(Some("c"));
     assert_eq!(status["unknown"], 41, "{status}");
     assert_eq!(status["sent"], 19, "{status}");

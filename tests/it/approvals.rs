@@ -27,9 +27,7 @@ fn waiting(db: &Database) -> (Practice, Scratch) {
 fn import(scratch: &Scratch, campaign: &str, rows: u64) -> Ran {
     scratch.write("list.csv", &list(rows));
     let line = ["import", "list.csv", "--text", "Hello", "--again"];
-    let ran = scratch.run(line.into_iter().chain(["--campaign", campaign]));
-    assert_eq!(ran.code(), Some(0), "{ran}");
-    ran
+    scratch.run(line.into_iter().chain(["--campaign", campaign])).assert_code(0)
 }
 
 fn send(scratch: &Scratch, campaign: &str) -> Ran {
@@ -41,8 +39,7 @@ fn approve(scratch: &Scratch, campaign: &str) -> Ran {
 }
 
 fn assert_waits(scratch: &Scratch, campaign: &str, (gateway, sent): (&Practice, u64)) {
-    let ran = send(scratch, campaign);
-    assert_eq!(ran.code(), Some(3), "{ran}");
+    let ran = send(scratch, campaign).assert_code(3);
     assert!(ran.stderr().contains("it waits for approval"), "{ran}");
     assert_eq!(gateway.accepted(), sent);
     assert_eq!(scratch.checked_status(Some(campaign))["state"], "unapproved");
@@ -57,23 +54,19 @@ fn large_campaign_waits_for_another_person() {
         assert!(ran.stderr().contains(why), "{ran}");
         assert!(!ran.stderr().contains("next: `smsq send"), "{ran}");
         assert_waits(&scratch, "spring", (&gateway, 0));
-        let own = scratch.run(["approve", "spring", "--yes"]);
-        assert_eq!(own.code(), Some(2), "{own}");
+        let own = scratch.run(["approve", "spring", "--yes"]).assert_code(2);
         assert!(own.stderr().contains("cannot approve it"), "{own}");
-        let resumed = scratch.run(["resume", "spring"]);
-        assert_eq!(resumed.code(), Some(2), "{resumed}");
-        let rejected =
-            scratch.run_with(["approve", "spring", "--reject", "the link is wrong"], &OTHER);
-        assert_eq!(rejected.code(), Some(0), "{rejected}");
+        scratch.run(["resume", "spring"]).assert_code(2);
+        scratch
+            .run_with(["approve", "spring", "--reject", "the link is wrong"], &OTHER)
+            .assert_code(0);
         let ran = send(&scratch, "spring");
         assert!(ran.stderr().contains("the link is wrong"), "{ran}");
-        let ran = approve(&scratch, "spring");
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        let ran = approve(&scratch, "spring").assert_code(0);
         assert!(ran.stderr().contains("would send  20"), "{ran}");
-        let again = approve(&scratch, "spring");
-        assert_eq!(again.code(), Some(2), "{again}");
+        let again = approve(&scratch, "spring").assert_code(2);
         assert!(again.stderr().contains("does not wait for approval"), "{again}");
-        assert_eq!(send(&scratch, "spring").code(), Some(0));
+        send(&scratch, "spring").assert_code(0);
         gateway.assert_each_once(20);
     });
 }
@@ -83,12 +76,12 @@ fn small_campaign_does_not_wait_until_it_is_large() {
     with_every_database(|db| {
         let (gateway, scratch) = waiting(db);
         import(&scratch, "spring", 9);
-        assert_eq!(send(&scratch, "spring").code(), Some(0));
+        send(&scratch, "spring").assert_code(0);
         assert_eq!(gateway.accepted(), 9);
         import(&scratch, "spring", 12);
         assert_waits(&scratch, "spring", (&gateway, 9));
-        assert_eq!(approve(&scratch, "spring").code(), Some(0));
-        assert_eq!(send(&scratch, "spring").code(), Some(0));
+        approve(&scratch, "spring").assert_code(0);
+        send(&scratch, "spring").assert_code(0);
         gateway.assert_each_once(12);
     });
 }
@@ -98,9 +91,7 @@ fn import_by(scratch: &Scratch, user: &str, campaign: &str, rows: u64) -> Ran {
     scratch.write("list.csv", &list(rows));
     let user = [("USER", user), ("LOGNAME", user)];
     let line = ["import", "list.csv", "--text", "Hello", "--again"];
-    let ran = scratch.run_with(line.into_iter().chain(["--campaign", campaign]), &user);
-    assert_eq!(ran.code(), Some(0), "{ran}");
-    ran
+    scratch.run_with(line.into_iter().chain(["--campaign", campaign]), &user).assert_code(0)
 }
 
 /// What is sent without waiting; the campaign waits for the rest.
@@ -110,8 +101,7 @@ fn assert_sends(scratch: &Scratch, campaign: &str, gateway: &Practice, sent: u64
 }
 
 fn assert_waits_after(scratch: &Scratch, campaign: &str) {
-    let ran = send(scratch, campaign);
-    assert_eq!(ran.code(), Some(3), "{ran}");
+    let ran = send(scratch, campaign).assert_code(3);
     assert!(ran.stderr().contains("it waits for approval"), "{ran}");
 }
 
@@ -127,7 +117,7 @@ fn assert_approved(scratch: &Scratch, campaign: &str, gateway: &Practice, sent: 
 /// A campaign with 20 messages that are approved.
 fn approved(scratch: &Scratch, campaign: &str) {
     import(scratch, campaign, 20);
-    assert_eq!(approve(scratch, campaign).code(), Some(0));
+    approve(scratch, campaign).assert_code(0);
 }
 
 #[test]
@@ -161,8 +151,9 @@ fn changed_settings_of_an_approved_campaign_hold_all() {
         {
             approved(&scratch, name.trim_start_matches('-'));
             let campaign = name.trim_start_matches('-');
-            let ran = scratch.run(format!("set --campaign {campaign} {name} {value}").split(' '));
-            assert_eq!(ran.code(), Some(0), "{ran}");
+            scratch
+                .run(format!("set --campaign {campaign} {name} {value}").split(' '))
+                .assert_code(0);
             // A list without new messages says so, too.
             let ran = import(&scratch, campaign, 20);
             assert!(ran.stderr().contains("waits for approval: its settings"), "{ran}");
@@ -172,9 +163,8 @@ fn changed_settings_of_an_approved_campaign_hold_all() {
         }
         // The order of campaigns is not looked at.
         approved(&scratch, "first");
-        let ran = scratch.run(["set", "--campaign", "first", "--priority", "9"]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
-        assert_eq!(send(&scratch, "first").code(), Some(0));
+        scratch.run(["set", "--campaign", "first", "--priority", "9"]).assert_code(0);
+        send(&scratch, "first").assert_code(0);
         assert_eq!(gateway.accepted(), sent + 20);
     });
 }
@@ -188,11 +178,9 @@ fn raised_budget_of_an_approved_campaign_holds_all() {
         scratch.write("smsq.toml", &format!("{text}\n{prices}"));
         scratch.write("list.csv", &list(20));
         let line = "import list.csv --text Hello --campaign spring --budget 0.05EUR";
-        let ran = scratch.run(line.split(' '));
-        assert_eq!(ran.code(), Some(0), "{ran}");
-        assert_eq!(approve(&scratch, "spring").code(), Some(0));
-        let ran = scratch.run(["set", "--campaign", "spring", "--budget", "1000 EUR"]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(line.split(' ')).assert_code(0);
+        approve(&scratch, "spring").assert_code(0);
+        scratch.run(["set", "--campaign", "spring", "--budget", "1000 EUR"]).assert_code(0);
         assert_waits(&scratch, "spring", (&gateway, 0));
         assert_approved(&scratch, "spring", &gateway, 20);
     });
@@ -203,31 +191,30 @@ fn messages_that_are_put_back_wait_for_approval() {
     with_every_database(|db| {
         let (gateway, scratch) = waiting(db);
         approved(&scratch, "cancelled");
-        assert_eq!(scratch.run(["cancel", "cancelled"]).code(), Some(0));
-        assert_eq!(scratch.run(["resume", "cancelled"]).code(), Some(0));
+        scratch.run(["cancel", "cancelled"]).assert_code(0);
+        scratch.run(["resume", "cancelled"]).assert_code(0);
         // What waited is cancelled with the rest.
         import(&scratch, "cancelled", 30);
-        assert_eq!(scratch.run(["cancel", "cancelled"]).code(), Some(0));
-        assert_eq!(scratch.run(["resume", "cancelled"]).code(), Some(0));
+        scratch.run(["cancel", "cancelled"]).assert_code(0);
+        scratch.run(["resume", "cancelled"]).assert_code(0);
         assert_ne!(scratch.checked_status(Some("cancelled"))["state"], "unapproved");
-        let retried = scratch.run("retry --campaign cancelled --class cancelled".split(' '));
-        assert_eq!(retried.code(), Some(0), "{retried}");
+        scratch.run("retry --campaign cancelled --class cancelled".split(' ')).assert_code(0);
         assert_waits(&scratch, "cancelled", (&gateway, 0));
         assert_approved(&scratch, "cancelled", &gateway, 30);
 
         scratch.write("list.csv", &reserved_list(REJECTED, 12));
         let line = "import list.csv --text Hello --campaign failed";
-        assert_eq!(scratch.run(line.split(' ')).code(), Some(0));
-        assert_eq!(approve(&scratch, "failed").code(), Some(0));
-        assert_eq!(send(&scratch, "failed").code(), Some(1));
+        scratch.run(line.split(' ')).assert_code(0);
+        approve(&scratch, "failed").assert_code(0);
+        send(&scratch, "failed").assert_code(1);
         let requests = gateway.requests();
-        assert_eq!(scratch.run(["retry", "--campaign", "failed"]).code(), Some(0));
+        scratch.run(["retry", "--campaign", "failed"]).assert_code(0);
         assert_waits_after(&scratch, "failed");
         assert_eq!(gateway.requests(), requests);
         let own = scratch.run(["approve", "failed", "--yes"]);
         assert!(own.stderr().contains("cannot approve it"), "{own}");
-        assert_eq!(approve(&scratch, "failed").code(), Some(0));
-        assert_eq!(send(&scratch, "failed").code(), Some(1));
+        approve(&scratch, "failed").assert_code(0);
+        send(&scratch, "failed").assert_code(1);
         assert_eq!(gateway.requests(), requests + 12);
     });
 }
@@ -241,8 +228,7 @@ fn author_of_cancelled_messages_cannot_approve_them_later() {
         assert_eq!(scratch.run_with(reject, &OTHER).code(), Some(0));
         for line in ["cancel spring", "resume spring", "retry --campaign spring --class cancelled"]
         {
-            let ran = scratch.run_with(line.split(' '), &OTHER);
-            assert_eq!(ran.code(), Some(0), "{ran}");
+            scratch.run_with(line.split(' '), &OTHER).assert_code(0);
         }
         let approve_by = |user| {
             let user = [("USER", user), ("LOGNAME", user)];
@@ -253,10 +239,9 @@ fn author_of_cancelled_messages_cannot_approve_them_later() {
             assert!(own.stderr().contains("cannot approve it"), "{own}");
         }
         assert_waits(&scratch, "spring", (&gateway, 0));
-        let ran = approve_by("third");
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        let ran = approve_by("third").assert_code(0);
         assert!(ran.stderr().contains("the text is wrong"), "{ran}");
-        assert_eq!(send(&scratch, "spring").code(), Some(0));
+        send(&scratch, "spring").assert_code(0);
         assert_eq!(gateway.accepted(), 20);
     });
 }
@@ -268,15 +253,14 @@ fn two_people_approve_each_others_settings() {
         approved(&scratch, "spring");
         let by = |user, line: &str| {
             let user = [("USER", user), ("LOGNAME", user)];
-            let ran = scratch.run_with(line.split(' '), &user);
-            assert_eq!(ran.code(), Some(0), "{ran}");
+            scratch.run_with(line.split(' '), &user).assert_code(0);
         };
         by("ann", "set --campaign spring --rate 1000/s");
         by("ben", "set --campaign spring --from X");
         by("ann", "approve spring --yes");
         assert_waits(&scratch, "spring", (&gateway, 0));
         by("ben", "approve spring --yes");
-        assert_eq!(send(&scratch, "spring").code(), Some(0));
+        send(&scratch, "spring").assert_code(0);
         assert_eq!(gateway.accepted(), 20);
     });
 }
@@ -292,7 +276,7 @@ fn messages_of_other_programs_count_for_the_rules() {
                  SELECT id, '+44740099900{phone}', 'Hi' FROM campaign WHERE name = 'spring'"
             ));
         }
-        assert_eq!(send(&scratch, "spring").code(), Some(0));
+        send(&scratch, "spring").assert_code(0);
         assert_eq!(gateway.accepted(), 9);
         let ran = import(&scratch, "spring", 2);
         assert!(ran.stderr().contains("it has 10 messages"), "{ran}");
@@ -325,12 +309,12 @@ fn interrupted_list_holds_only_its_own_messages() {
         interrupt(&scratch, db, "large.csv", "spring");
         // A small list, and what was there before.
         scratch.write("small.csv", "phone\n+447599000001\n+447599000002\n");
-        let ran = scratch.run("import small.csv --text Hello --campaign spring".split(' '));
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run("import small.csv --text Hello --campaign spring".split(' ')).assert_code(0);
         assert_sends(&scratch, "spring", &gateway, 6);
         // The same list again continues it.
-        let ran = scratch.run("import large.csv --text Hello --campaign spring".split(' '));
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        let ran = scratch
+            .run("import large.csv --text Hello --campaign spring".split(' '))
+            .assert_code(0);
         assert!(!ran.stderr().contains("waits for approval"), "{ran}");
         let state = &scratch.checked_status(Some("spring"))["state"];
         assert_eq!(state, "active");
@@ -360,8 +344,7 @@ fn interrupted_query_is_continued_although_its_rows_differ() {
         interrupt(&scratch, db, "--from crm --query due.sql --key id", "spring-2");
         source.run("INSERT INTO asked VALUES (1)");
         let line = "import --from crm --query due.sql --key id --text Hello --campaign spring-2";
-        let ran = scratch.run(line.split(' '));
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(line.split(' ')).assert_code(0);
         let status = scratch.checked_status(Some("spring-2"));
         assert_eq!(status["state"], "active", "{status}");
         assert_eq!(status["queued"], ROWS, "{status}");
@@ -377,8 +360,7 @@ fn interrupted_list_that_is_cancelled_and_put_back_waits() {
         interrupt(&scratch, db, "large.csv", "spring");
         for line in ["cancel spring", "resume spring", "retry --campaign spring --class cancelled"]
         {
-            let ran = scratch.run(line.split(' '));
-            assert_eq!(ran.code(), Some(0), "{ran}");
+            scratch.run(line.split(' ')).assert_code(0);
         }
         assert_waits(&scratch, "spring", (&gateway, 0));
     });
@@ -392,7 +374,7 @@ fn list_that_is_not_whole_can_be_approved() {
         scratch.write("large.csv", &list(60_000));
         interrupt(&scratch, db, "large.csv", "spring");
         let stored = db.number("SELECT count(*) AS value FROM sms").unsigned_abs() - 1;
-        assert_eq!(approve(&scratch, "spring").code(), Some(0));
+        approve(&scratch, "spring").assert_code(0);
         let line = "send --campaign spring --limit 5".split(' ');
         scratch.run(line);
         assert_eq!(gateway.accepted(), 5);
@@ -412,8 +394,7 @@ fn approval_of_one_list_lifts_no_other() {
         import_by(&scratch, "ann", "spring", 12);
         import_by(&scratch, "ben", "spring", 15);
         let ann = [("USER", "ann"), ("LOGNAME", "ann")];
-        let ran = scratch.run_with(["approve", "spring", "--yes"], &ann);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        let ran = scratch.run_with(["approve", "spring", "--yes"], &ann).assert_code(0);
         assert!(ran.stderr().contains("waits for another person: 12 messages"), "{ran}");
         assert_sends(&scratch, "spring", &gateway, 3);
         let again = scratch.run_with(["approve", "spring", "--yes"], &ann);
@@ -421,9 +402,8 @@ fn approval_of_one_list_lifts_no_other() {
         // A list without new messages ends nothing.
         import_by(&scratch, "eve", "spring", 15);
         let ben = [("USER", "ben"), ("LOGNAME", "ben")];
-        let ran = scratch.run_with(["approve", "spring", "--yes"], &ben);
-        assert_eq!(ran.code(), Some(0), "{ran}");
-        assert_eq!(send(&scratch, "spring").code(), Some(0));
+        scratch.run_with(["approve", "spring", "--yes"], &ben).assert_code(0);
+        send(&scratch, "spring").assert_code(0);
         gateway.assert_each_once(15);
     });
 }
@@ -435,8 +415,9 @@ fn any_number_of_people_can_add_messages() {
         import(&scratch, "spring", 10);
         for index in 0..40 {
             let who = [("USER", &*format!("person-with-a-long-name-{index}"))];
-            let ran = scratch.run_with(["set", "--campaign", "spring", "--rate", "999/s"], &who);
-            assert_eq!(ran.code(), Some(0), "{ran}");
+            scratch
+                .run_with(["set", "--campaign", "spring", "--rate", "999/s"], &who)
+                .assert_code(0);
         }
         assert_eq!(db.number("SELECT count(*) AS value FROM approval_author"), 41);
         assert_approved(&scratch, "spring", &gateway, 10);
@@ -466,7 +447,7 @@ fn cost_that_is_not_known_waits() {
         assert!(ran.stdout().contains("every list of `cellar` needs approval"), "{ran}");
         scratch.write("smsq.toml", &format!("{text}\n{rule}{}", prices("44")));
         import(&scratch, "cheap", 5);
-        assert_eq!(send(&scratch, "cheap").code(), Some(0));
+        send(&scratch, "cheap").assert_code(0);
     });
 }
 
@@ -487,8 +468,7 @@ fn provider_that_costs_more_needs_approval() {
             let ran = import(&scratch, campaign, 10);
             assert!(!ran.stderr().contains("waits for approval"), "{ran}");
         }
-        let ran = scratch.run(["set", "set", "--provider", "dear"]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(["set", "set", "--provider", "dear"]).assert_code(0);
         scratch.write("one.csv", "phone\n+447400123456\n");
         let line = "import one.csv --text Hello --campaign import --provider dear";
         let ran = scratch.run(line.split(' '));
@@ -499,9 +479,8 @@ fn provider_that_costs_more_needs_approval() {
         assert_approved(&scratch, "set", &gateway, 10);
         // A cheaper one needs none.
         import(&scratch, "cheap", 10);
-        let ran = scratch.run(["set", "cheap", "--provider", "cellar"]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
-        assert_eq!(send(&scratch, "cheap").code(), Some(0));
+        scratch.run(["set", "cheap", "--provider", "cellar"]).assert_code(0);
+        send(&scratch, "cheap").assert_code(0);
         assert_eq!(gateway.accepted(), 20);
     });
 }
@@ -518,10 +497,9 @@ fn rules_of_another_process_hold_until_they_are_replaced() {
         assert_waits(&scratch, "spring", (&gateway, 0));
         let ran = scratch.run(["check", "--offline"]);
         assert!(ran.stdout().contains("smsq approve --replace-rules"), "{ran}");
-        let ran = scratch.run(["approve", "--replace-rules", "--yes"]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(["approve", "--replace-rules", "--yes"]).assert_code(0);
         import(&scratch, "summer", 12);
-        assert_eq!(send(&scratch, "summer").code(), Some(0));
+        send(&scratch, "summer").assert_code(0);
         // What waited continues to wait.
         assert_waits(&scratch, "spring", (&gateway, 12));
         let audit = db.words("SELECT detail AS value FROM audit WHERE what = 'rules'");
@@ -534,13 +512,13 @@ fn paused_campaign_that_waits_can_be_approved() {
     with_every_database(|db| {
         let (gateway, scratch) = waiting(db);
         import(&scratch, "spring", 12);
-        assert_eq!(scratch.run(["pause", "spring"]).code(), Some(0));
+        scratch.run(["pause", "spring"]).assert_code(0);
         let reason = |scratch: &Scratch| scratch.checked_status(Some("spring"))["state"].clone();
         assert_eq!(reason(&scratch), "paused");
-        assert_eq!(approve(&scratch, "spring").code(), Some(0));
+        approve(&scratch, "spring").assert_code(0);
         assert_eq!(reason(&scratch), "paused");
-        assert_eq!(scratch.run(["resume", "spring"]).code(), Some(0));
-        assert_eq!(send(&scratch, "spring").code(), Some(0));
+        scratch.run(["resume", "spring"]).assert_code(0);
+        send(&scratch, "spring").assert_code(0);
         gateway.assert_each_once(12);
     });
 }

@@ -51,8 +51,7 @@ fn killed_sender_repeats_nothing_with_honoured_references() {
             send_and_kill(&scratch, &gateway, &mut random);
             scratch.checked_status(Some("c"));
         }
-        let ran = scratch.run(SEND);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(SEND).assert_code(0);
         assert_eq!(scratch.checked_status(Some("c"))["sent"], 1_500);
         gateway.assert_each_once(1_500);
         // The messages in the requests of a killed worker, at most 500, are sent alone.
@@ -75,8 +74,7 @@ fn killed_sender_leaves_its_batches_unknown() {
             let stats = gateway.stats();
             assert_eq!(stats.accepted, stats.distinct_recipients, "{stats:?}");
         }
-        let ran = scratch.run(SEND);
-        assert_eq!(ran.code(), Some(1), "{ran}");
+        scratch.run(SEND).assert_code(1);
         let summary = scratch.checked_status(Some("c"));
         let count = |key: &str| summary[key].as_u64().expect("a count");
         assert_eq!(count("sent") + count("unknown"), 1_500, "{summary}");
@@ -98,8 +96,7 @@ fn each_message_of_a_batch_has_its_own_outcome() {
         rows += &reserved_list(fault, count).replace("phone\n", "");
     }
     scratch.import(&rows);
-    let ran = scratch.run_with(SEND, &[("SMSQ__RETRY__MAX_ATTEMPTS", "3")]);
-    assert_eq!(ran.code(), Some(1), "{ran}");
+    scratch.run_with(SEND, &[("SMSQ__RETRY__MAX_ATTEMPTS", "3")]).assert_code(1);
     let summary = scratch.checked_status(Some("c"));
     assert_eq!(summary["sent"], 104, "{summary}");
     assert_eq!(summary["failed"], 4, "{summary}");
@@ -140,8 +137,7 @@ fn generic_provider_sends_batches() {
     scratch.write("smsq.toml", &section.replace("URL", &gateway.url()));
     let wrong = reserved_list(1, 2).replace("phone\n", "");
     scratch.import(&(list(200) + &wrong));
-    let ran = scratch.run(SEND);
-    assert_eq!(ran.code(), Some(1), "{ran}");
+    scratch.run(SEND).assert_code(1);
     let summary = scratch.checked_status(Some("c"));
     assert_eq!((&summary["sent"], &summary["failed"]), (&200.into(), &2.into()));
     gateway.assert_each_once(200);
@@ -161,8 +157,7 @@ fn rejected_batch_is_sent_again_one_by_one() {
     lines.insert(130, bad.lines().nth(1).expect("a number"));
     scratch.import(&lines.join("\n"));
     // With a single attempt allowed, the rejection of another message uses none.
-    let ran = scratch.run_with(SEND, &[("SMSQ__RETRY__MAX_ATTEMPTS", "1")]);
-    assert_eq!(ran.code(), Some(1), "{ran}");
+    scratch.run_with(SEND, &[("SMSQ__RETRY__MAX_ATTEMPTS", "1")]).assert_code(1);
     let summary = scratch.checked_status(Some("c"));
     assert_eq!(summary["sent"], 150, "{summary}");
     gateway.assert_each_once(150);
@@ -190,8 +185,7 @@ fn messages_missing_from_a_batch_response_are_unknown() {
     let scratch = Scratch::new();
     gateway.configure_with_references(&scratch, FORGETFUL);
     scratch.import(&list(400));
-    let ran = scratch.run(SEND);
-    assert_eq!(ran.code(), Some(1), "{ran}");
+    scratch.run(SEND).assert_code(1);
     // All were accepted once, and none was sent again.
     gateway.assert_each_once(400);
     assert_eq!(gateway.requests(), 400);
@@ -207,8 +201,7 @@ fn messages_missing_from_a_batch_response_are_unknown() {
     assert!(has("without a result for this message"), "{why:?}");
     assert!(has("no answer"), "{why:?}");
     // Another run does not send them.
-    let ran = scratch.run(SEND);
-    assert_eq!(ran.code(), Some(1), "{ran}");
+    scratch.run(SEND).assert_code(1);
     assert_eq!(gateway.requests(), 400);
 }
 
@@ -221,8 +214,7 @@ fn repeated_unlisted_code_stops_the_campaign() {
     let right = list(30).replace("phone\n", "");
     scratch.import(&format!("{wrong}{right}"));
     let line = ["send", "--concurrency", "4"];
-    let ran = scratch.run(line);
-    assert_eq!(ran.code(), Some(3), "{ran}");
+    let ran = scratch.run(line).assert_code(3);
     let output = ran.stderr();
     assert!(output.contains("returned the unlisted code `opted_out`"), "{output}");
     assert!(output.contains("[providers.cellar.codes]"), "{output}");
@@ -234,8 +226,7 @@ fn repeated_unlisted_code_stops_the_campaign() {
     let toml = scratch.read("smsq.toml");
     let listed = format!("{toml}opted_out = {{ class = \"opted_out\" }}\n");
     scratch.write("smsq.toml", &listed);
-    let ran = scratch.run(line);
-    assert_eq!(ran.code(), Some(1), "{ran}");
+    scratch.run(line).assert_code(1);
     let summary = scratch.checked_status(Some("c"));
     assert_eq!(summary["failed"], 60, "{summary}");
     assert_eq!(summary["sent"], 30, "{summary}");

@@ -52,8 +52,7 @@ fn killed_workers_spend_the_budget_and_not_more() {
         });
         let scratch = Scratch::at(&db.url);
         configure(&gateway, &scratch, "");
-        let ran = import(&scratch, "c", 400, &["--budget", "8.03 EUR"]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        let ran = import(&scratch, "c", 400, &["--budget", "8.03 EUR"]).assert_code(0);
         assert!(ran.stdout().contains("above the budget of 8.03 EUR"), "{ran}");
         for kills in 0..5 {
             let mut workers = [(); 3].map(|()| scratch.start(SEND));
@@ -68,8 +67,7 @@ fn killed_workers_spend_the_budget_and_not_more() {
         }
         let workers = [(); 3].map(|()| scratch.start(SEND));
         for worker in workers {
-            let ran = worker.ended();
-            assert_eq!(ran.code(), Some(3), "{ran}");
+            let ran = worker.ended().assert_code(3);
             assert!(ran.stderr().contains("the budget of 8.03 EUR is used up"), "{ran}");
         }
         let status = scratch.checked_status(Some("c"));
@@ -98,8 +96,8 @@ fn budget_of_the_month_is_shared_by_campaigns() {
         let gateway = Practice::start(SandboxConfig::default());
         let scratch = Scratch::at(&db.url);
         configure(&gateway, &scratch, "budget = [\"1 EUR/month\"]");
-        assert_eq!(import(&scratch, "a", 20, &[]).code(), Some(0));
-        assert_eq!(import(&scratch, "b", 20, &[]).code(), Some(0));
+        import(&scratch, "a", 20, &[]).assert_code(0);
+        import(&scratch, "b", 20, &[]).assert_code(0);
         let ran = run(&scratch, &SEND, 3);
         assert!(ran.stderr().contains("the budget of 1.00 EUR per month"), "{ran}");
         assert_eq!(gateway.accepted(), 25);
@@ -122,7 +120,7 @@ fn running_worker_follows_a_changed_budget() {
     });
     let scratch = Scratch::new();
     configure(&gateway, &scratch, "");
-    assert_eq!(import(&scratch, "c", 60, &["--budget", "0.40 EUR"]).code(), Some(0));
+    import(&scratch, "c", 60, &["--budget", "0.40 EUR"]).assert_code(0);
     let mut sending = scratch.start(["send", "--quiet", "--follow"]);
     let ten = sending.until("the budget is used up", || gateway.accepted() == 10);
     assert!(ten);
@@ -164,7 +162,7 @@ fn invalid_budgets_are_one_clear_error() {
     configure(&gateway, &scratch, "budget = [\"5 EUR/week\"]");
     refused(import(&scratch, "c", 3, &[]), "per month");
     configure(&gateway, &scratch, "unpriced = \"allow\"");
-    assert_eq!(import(&scratch, "c", 3, &other).code(), Some(0));
+    import(&scratch, "c", 3, &other).assert_code(0);
 }
 
 #[test]
@@ -172,16 +170,13 @@ fn budget_below_what_is_spent_is_refused() {
     let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
     configure(&gateway, &scratch, "");
-    let ran = import(&scratch, "c", 10, &["--budget", "1 EUR"]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    import(&scratch, "c", 10, &["--budget", "1 EUR"]).assert_code(0);
     run(&scratch, &SEND, 0);
     let lower = ["--budget", "0.30 EUR"];
     let expected = "campaign `c` has spent 0.40 EUR, which is more than a budget of 0.30 EUR";
-    let ran = import(&scratch, "c", 12, &lower);
-    assert_eq!(ran.code(), Some(2), "{ran}");
+    let ran = import(&scratch, "c", 12, &lower).assert_code(2);
     assert!(ran.stderr().contains(expected), "{ran}");
-    let ran = scratch.run(["set", "c", "--budget", "0.30 EUR"]);
-    assert_eq!(ran.code(), Some(2), "{ran}");
+    let ran = scratch.run(["set", "c", "--budget", "0.30 EUR"]).assert_code(2);
     assert!(ran.stderr().contains(expected), "{ran}");
     let status = scratch.run(["status", "--campaign", "c"]);
     let shown = "budget 1.00 EUR, of which 0.40 EUR is spent";
@@ -193,13 +188,12 @@ fn budget_counts_what_was_spent_without_one() {
     let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
     configure(&gateway, &scratch, "");
-    assert_eq!(import(&scratch, "c", 10, &[]).code(), Some(0));
+    import(&scratch, "c", 10, &[]).assert_code(0);
     run(&scratch, &SEND, 0);
     let ran = run(&scratch, &["set", "c", "--budget", "0.30 EUR"], 2);
     assert!(ran.stderr().contains("`c` has spent 0.40 EUR"), "{ran}");
     run(&scratch, &["set", "c", "--budget", "0.50 EUR"], 0);
-    let ran = import(&scratch, "c", 20, &[]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    import(&scratch, "c", 20, &[]).assert_code(0);
     run(&scratch, &SEND, 3);
     assert_eq!(gateway.accepted(), 12);
     let status = scratch.checked_status(Some("c"));
@@ -243,7 +237,7 @@ fn budget_given_while_workers_send_is_kept() {
         let gateway = accepting("0.04");
         let scratch = Scratch::at(&db.url);
         configure_at(&gateway.url(), &scratch, "", "");
-        assert_eq!(import(&scratch, "c", 4_000, &[]).code(), Some(0));
+        import(&scratch, "c", 4_000, &[]).assert_code(0);
         let mut workers = [(); 3].map(|()| scratch.start(SEND));
         assert!(workers[0].until("it sends", || gateway.sends() > 50));
         // Refused if as much is spent before it is counted.
@@ -258,8 +252,7 @@ fn budget_given_while_workers_send_is_kept() {
         };
         assert!(paid < 4_000, "there are messages left");
         for worker in workers {
-            let ran = worker.ended();
-            assert_eq!(ran.code(), Some(3), "{ran}");
+            worker.ended().assert_code(3);
         }
         assert_eq!(gateway.sends(), paid);
         let status = scratch.checked_status(Some("c"));
@@ -276,16 +269,16 @@ fn budget_counts_what_a_monthly_one_did_not() {
         let gateway = accepting("0.04");
         let scratch = Scratch::at(&db.url);
         configure_at(&gateway.url(), &scratch, "", "");
-        assert_eq!(import(&scratch, "c", 100, &[]).code(), Some(0));
+        import(&scratch, "c", 100, &[]).assert_code(0);
         run(&scratch, &SEND, 0);
         configure_at(&gateway.url(), &scratch, "budget = [\"1000 EUR/month\"]", "");
-        assert_eq!(import(&scratch, "c", 110, &[]).code(), Some(0));
+        import(&scratch, "c", 110, &[]).assert_code(0);
         run(&scratch, &SEND, 0);
         let status = run(&scratch, &["status", "--format", "json"], 0).json();
         let month = &status["month_budgets"][0];
         assert_eq!(month["spent"], "0.40", "{status}");
         assert!(month["counted_from"].is_string(), "{status}");
-        assert_eq!(import(&scratch, "c", 300, &[]).code(), Some(0));
+        import(&scratch, "c", 300, &[]).assert_code(0);
         run(&scratch, &["set", "c", "--budget", &budget_for(130)], 0);
         run(&scratch, &SEND, 3);
         assert_eq!(gateway.sends(), 130);
@@ -299,11 +292,11 @@ fn price_of_nothing_is_believed_only_where_it_may_be() {
         let scratch = Scratch::at(&db.url);
         configure_at(&gateway.url(), &scratch, "", "");
         let paid = ["--budget", &budget_for(20)];
-        assert_eq!(import(&scratch, "c", 60, &paid).code(), Some(0));
+        import(&scratch, "c", 60, &paid).assert_code(0);
         run(&scratch, &SEND, 3);
         assert_eq!(gateway.sends(), 20);
         configure_at(&gateway.url(), &scratch, "", "zero_price = \"free\"");
-        assert_eq!(import(&scratch, "free", 60, &paid).code(), Some(0));
+        import(&scratch, "free", 60, &paid).assert_code(0);
         run(&scratch, &["send", "--campaign", "free", "--quiet"], 0);
         assert_eq!(gateway.sends(), 80);
     });
@@ -315,9 +308,9 @@ fn count_that_nobody_finished_is_done_by_the_next_worker() {
         let gateway = accepting("0.04");
         let scratch = Scratch::at(&db.url);
         configure_at(&gateway.url(), &scratch, "", "");
-        assert_eq!(import(&scratch, "c", 10, &[]).code(), Some(0));
+        import(&scratch, "c", 10, &[]).assert_code(0);
         run(&scratch, &SEND, 0);
-        assert_eq!(import(&scratch, "c", 60, &[]).code(), Some(0));
+        import(&scratch, "c", 60, &[]).assert_code(0);
         // What a process leaves that is killed after it has set the budget.
         let budget = budget_for(30);
         db.run(&format!("UPDATE campaign SET budget = '{budget}' WHERE name = 'c'"));
@@ -336,7 +329,7 @@ fn retention_keeps_the_budget_of_a_campaign() {
         let retention = "\n[retention]\nolder_than = \"30d\"";
         configure_at(&gateway.url(), &scratch, retention, "");
         let paid = ["--budget", &budget_for(10)];
-        assert_eq!(import(&scratch, "c", 5, &paid).code(), Some(0));
+        import(&scratch, "c", 5, &paid).assert_code(0);
         run(&scratch, &SEND, 0);
         let days: i64 = 60 * 24 * 60 * 60 * 1_000;
         db.run(&format!(
@@ -345,9 +338,9 @@ fn retention_keeps_the_budget_of_a_campaign() {
              UPDATE import SET created_at = created_at - {days}, finished_at = finished_at - {days};"
         ));
         // Purges first.
-        assert_eq!(import(&scratch, "other", 1, &[]).code(), Some(0));
+        import(&scratch, "other", 1, &[]).assert_code(0);
         assert_eq!(db.number("SELECT count(*) AS value FROM sms_sent"), 0);
-        assert_eq!(import(&scratch, "c", 40, &[]).code(), Some(0));
+        import(&scratch, "c", 40, &[]).assert_code(0);
         run(&scratch, &["send", "--campaign", "c", "--quiet"], 3);
         assert_eq!(gateway.sends(), 10);
     });

@@ -62,8 +62,7 @@ fn check_connects_to_each_provider_and_sends_nothing() {
     let sections: String = urls.iter().map(|(name, url, _)| section(name, url)).collect();
     scratch.write("smsq.toml", &format!("default_provider = 'refused'\n{sections}"));
     let bytes = received(plain);
-    let ran = scratch.run(["check", "--format", "json"]);
-    assert_eq!(ran.code(), Some(2), "{ran}");
+    let ran = scratch.run(["check", "--format", "json"]).assert_code(2);
     let checked = ran.json();
     for (name, url, reason) in &urls {
         let provider = provider(&checked, name);
@@ -81,8 +80,7 @@ fn check_connects_to_each_provider_and_sends_nothing() {
     resets.join().expect("it ends");
     // A folder whose commands do not trust the authority.
     stranger.write("smsq.toml", &section("untrusted", &trusted.url()));
-    let ran = stranger.run(["check"]);
-    assert_eq!(ran.code(), Some(2), "{ran}");
+    let ran = stranger.run(["check"]).assert_code(2);
     let hint = "hint: until it is valid, `smsq send` stops its campaigns";
     for text in ["was issued by an authority that this machine does not trust", hint] {
         assert!(ran.stdout().contains(text), "{ran}");
@@ -97,22 +95,20 @@ fn unreachable_provider_is_a_problem_where_it_is_used() {
     let sections =
         [section("cellar", &gateway.url()), section("spare", &format!("http://{}", refusing()))];
     scratch.write("smsq.toml", &format!("default_provider = 'cellar'\n{}", sections.concat()));
-    let ran = scratch.run(["check"]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    let ran = scratch.run(["check"]).assert_code(0);
     let note = "note     provider       cannot reach `spare` at http://127.0.0.1:";
     assert!(ran.stdout().contains(note), "{ran}");
 
     scratch.write("list.csv", &list(1));
     let import = ["import", "list.csv", "--text", "Hi", "--campaign", "c", "--provider", "spare"];
-    assert_eq!(scratch.run(import).code(), Some(0));
-    let ran = scratch.run(["check"]);
-    assert_eq!(ran.code(), Some(2), "{ran}");
+    scratch.run(import).assert_code(0);
+    let ran = scratch.run(["check"]).assert_code(2);
     let problem = note.replace("note   ", "problem");
     assert!(ran.stdout().contains(&problem), "{ran}");
     assert!(ran.stdout().contains("hint: check `url` in [providers.spare]"), "{ran}");
 
     // What is not sent because of its campaign is noted.
-    assert_eq!(scratch.run(["pause", "c"]).code(), Some(0));
+    scratch.run(["pause", "c"]).assert_code(0);
     let ran = scratch.run(["check"]);
     let note = "note     campaign       campaign `c` has 1 message and sends nothing: paused by `smsq pause`";
     assert!(ran.stdout().contains(note), "{ran}");
@@ -159,8 +155,7 @@ fn offline_check_connects_to_no_provider() {
     let (listener, address) = listener();
     listener.set_nonblocking(true).expect("it does not wait");
     scratch.write("smsq.toml", &section("cellar", &format!("http://{address}")));
-    let ran = scratch.run(["check", "--offline", "--format", "json"]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    let ran = scratch.run(["check", "--offline", "--format", "json"]).assert_code(0);
     assert_eq!(provider(&ran.json(), "cellar")["reachable"], Value::Null, "{ran}");
     let accepted = listener.accept().map(drop).map_err(|error| error.kind());
     assert_eq!(accepted, Err(ErrorKind::WouldBlock));
@@ -185,8 +180,7 @@ fn posted_receipts_without_a_server_are_noted() {
         );
         scratch.run(["check"])
     };
-    let ran = configure("");
-    assert_eq!(ran.code(), Some(2), "{ran}");
+    let ran = configure("").assert_code(2);
     assert!(ran.stdout().contains("`serve.receipt_key` is not set"), "{ran}");
 
     let (server, address) = listener();
@@ -204,7 +198,6 @@ fn posted_receipts_without_a_server_are_noted() {
 fn rate_of_zero_is_an_error() {
     let scratch = Scratch::new();
     scratch.write("smsq.toml", &(section("cellar", "http://127.0.0.1:1") + "rate = '0/s'\n"));
-    let ran = scratch.run(["check"]);
-    assert_eq!(ran.code(), Some(2), "{ran}");
+    let ran = scratch.run(["check"]).assert_code(2);
     assert!(ran.stdout().contains("invalid `rate`"), "{ran}");
 }

@@ -97,16 +97,14 @@ fn every_command_has_help_with_an_example() {
         "sandbox",
         "completions",
     ] {
-        let ran = scratch.run([command, "--help"]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        let ran = scratch.run([command, "--help"]).assert_code(0);
         assert!(ran.stdout().contains("Example"), "{ran}");
     }
 }
 
 #[test]
 fn missing_command_prints_help_and_exits_2() {
-    let ran = Scratch::new().run([]);
-    assert_eq!(ran.code(), Some(2), "{ran}");
+    let ran = Scratch::new().run([]).assert_code(2);
     assert!(ran.stderr().contains("Usage: smsq"), "{ran}");
 }
 
@@ -273,8 +271,7 @@ fn commands_never_create_a_database_to_read() {
         vec!["pause", "--campaign", "c"],
         vec!["suppress", "list"],
     ] {
-        let ran = scratch.run(command);
-        assert_eq!(ran.code(), Some(2), "{ran}");
+        let ran = scratch.run(command).assert_code(2);
         assert!(ran.stderr().contains("hint: "), "{ran}");
     }
     assert!(!scratch.path("smsq.db").exists());
@@ -345,8 +342,7 @@ fn file_that_is_not_a_database_is_left_unchanged() {
 #[test]
 fn password_in_redis_url_is_warned_of_and_never_printed() {
     let url = "redis://me:hunter2@127.0.0.1:1/0";
-    let ran = Scratch::new().run(["import", url, "--list", "tasks", "--text", "a"]);
-    assert_eq!(ran.code(), Some(2), "{ran}");
+    let ran = Scratch::new().run(["import", url, "--list", "tasks", "--text", "a"]).assert_code(2);
     let warning = "warning: the password in the redis:// url is visible to other users of this machine; \
                    use SMSQ__REDIS__PASSWORD or `redis.password`\n";
     assert!(ran.stderr().starts_with(warning), "{ran}");
@@ -373,8 +369,7 @@ fn errors_are_json_objects_with_format_json() {
         ("send --rate fast --format json", "invalid value 'fast' for '--rate <RATE>'", "--help"),
         ("--format json", "missing command", "--help"),
     ] {
-        let ran = scratch.run(line.split(' '));
-        assert_eq!(ran.code(), Some(2), "{ran}");
+        let ran = scratch.run(line.split(' ')).assert_code(2);
         let error = &ran.json()["error"];
         let text = |key: &str| error[key].as_str().unwrap_or_default().to_owned();
         assert!(text("message").starts_with(message), "{ran}");
@@ -384,8 +379,7 @@ fn errors_are_json_objects_with_format_json() {
 
 #[test]
 fn help_explains_one_command() {
-    let ran = Scratch::new().run(["help", "send"]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    let ran = Scratch::new().run(["help", "send"]).assert_code(0);
     assert!(ran.stdout().contains("smsq send --follow"), "{ran}");
 }
 
@@ -393,8 +387,7 @@ fn help_explains_one_command() {
 fn conflicting_flags_are_rejected() {
     let scratch = Scratch::new();
     for line in ["send --follow --no-wait", "retry --unknown --class recipient", "report --force"] {
-        let ran = scratch.run(line.split(' '));
-        assert_eq!(ran.code(), Some(2), "{ran}");
+        let ran = scratch.run(line.split(' ')).assert_code(2);
         assert!(ran.stderr().contains("Usage: smsq"), "{ran}");
     }
 }
@@ -415,8 +408,7 @@ fn completions_work_for_every_shell_without_configuration() {
     let scratch = Scratch::new();
     scratch.write("smsq.toml", "nonsense");
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let ran = scratch.run(["completions", shell]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        let ran = scratch.run(["completions", shell]).assert_code(0);
         assert!(ran.stdout().contains("smsq"), "{ran}");
     }
 }

@@ -38,8 +38,7 @@ fn create_tables_on_every_node(servers: &str) {
         })
         .collect();
     for program in programs {
-        let ran = program.ended();
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        program.ended().assert_code(0);
     }
 }
 

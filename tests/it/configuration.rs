@@ -419,11 +419,12 @@ fn request_through_a_proxy_names_the_gateway_and_the_password() {
     let scratch = Scratch::new();
     scratch.write_cellar("http://gateway.example:8080");
     let address = proxy.url().replace("http://", "http://kim:secret@");
-    let ran = scratch.run_with(
-        ["providers", "test", "cellar", "--to", "+447400123456"],
-        &[("http_proxy", &address)],
-    );
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch
+        .run_with(
+            ["providers", "test", "cellar", "--to", "+447400123456"],
+            &[("http_proxy", &address)],
+        )
+        .assert_code(0);
     let [head] = proxy.heads().try_into().expect("one request");
     let head = head.to_lowercase();
     for part in [
@@ -463,18 +464,15 @@ fn missing_sender_and_text_are_reported_before_sending() {
     hint: name one with `--from`, or set `from` in [providers.g]
     ");
     assert!(!scratch.path("smsq.db").exists());
-    let ran = scratch.run(import.into_iter().chain(["--from", "SHOP"]));
-    assert_eq!(ran.code(), Some(0), "{ran}");
-    let checked = scratch.run(["check", "--offline"]);
-    assert_eq!(checked.code(), Some(0), "{checked}");
+    scratch.run(import.into_iter().chain(["--from", "SHOP"])).assert_code(0);
+    scratch.run(["check", "--offline"]).assert_code(0);
 
     // Messages that another program inserts have no sender.
     sqlite(
         &scratch,
         "DELETE FROM sms; INSERT INTO sms (phone, content) VALUES ('+447400123456', 'Hi')",
     );
-    let checked = scratch.run(["check", "--offline"]);
-    assert_eq!(checked.code(), Some(2), "{checked}");
+    let checked = scratch.run(["check", "--offline"]).assert_code(2);
     let output = checked.stdout();
     assert!(
         output.contains("missing sender: campaign `default` and provider `g` have none"),
@@ -500,8 +498,7 @@ fn missing_settings_of_a_vendor_are_reported_before_sending() {
     assert!(ran.stderr().contains("provider `shop` needs one"), "{ran}");
     let named = import.into_iter().chain(["--from", "X"]);
     assert_eq!(scratch.run_with(named, &secrets).code(), Some(0));
-    let checked = scratch.run_with(["check", "--offline"], &secrets);
-    assert_eq!(checked.code(), Some(2), "{checked}");
+    let checked = scratch.run_with(["check", "--offline"], &secrets).assert_code(2);
     let finding = "provider `shop`: missing `sdk_app_id`, `template`";
     assert!(checked.stdout().contains(finding), "{checked}");
     snapshot!(scratch.run_with(["send"], &secrets), @r"
@@ -514,12 +511,10 @@ fn missing_settings_of_a_vendor_are_reported_before_sending() {
     let settings = format!("{SETTINGS}sdk_app_id = \"1\"\ntemplate = \"2\"\n");
     scratch.write("smsq.toml", &settings);
     sqlite(&scratch, "UPDATE campaign SET sender = NULL WHERE name = 'c'");
-    let checked = scratch.run_with(["check", "--offline"], &secrets);
-    assert_eq!(checked.code(), Some(2), "{checked}");
+    let checked = scratch.run_with(["check", "--offline"], &secrets).assert_code(2);
     let finding = "missing sender: campaign `c` and provider `shop` have none";
     assert!(checked.stdout().contains(finding), "{checked}");
-    let sent = scratch.run_with(["send"], &secrets);
-    assert_eq!(sent.code(), Some(2), "{sent}");
+    let sent = scratch.run_with(["send"], &secrets).assert_code(2);
     assert!(sent.stderr().contains(finding), "{sent}");
     assert_eq!(sqlite(&scratch, "SELECT state, attempts FROM sms"), "0|0");
 }
@@ -535,12 +530,10 @@ fn campaign_without_sender_stops_no_other() {
     for (name, sender) in [("named", "ACME"), ("none", "X")] {
         let import = ["import", "list.csv", "--text", name, "--campaign", name];
         let more = ["--from", sender, "--again"];
-        let ran = scratch.run(import.into_iter().chain(more));
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(import.into_iter().chain(more)).assert_code(0);
     }
     sqlite(&scratch, "UPDATE campaign SET sender = NULL WHERE name = 'none'");
-    let ran = scratch.run(["send"]);
-    assert_eq!(ran.code(), Some(3), "{ran}");
+    let ran = scratch.run(["send"]).assert_code(3);
     let finding = "missing sender: campaign `none`";
     assert!(ran.stderr().contains(finding), "{ran}");
     let status = scratch.run(["status", "--format", "json"]).json();
@@ -565,8 +558,7 @@ fn send_with_two_providers_and_no_default_says_what_to_set() {
     scratch.write("smsq.toml", &format!("{two}{}", two.replace(".g]", ".h]")));
     scratch.write("list.csv", "phone\n+447400123456\n");
     let import = ["import", "list.csv", "--text", "Hi", "--campaign", "c"];
-    let ran = scratch.run(import);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(import).assert_code(0);
     snapshot!(scratch.run(["send"]), @r"
     exit 2
     ----- stderr

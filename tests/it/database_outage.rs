@@ -37,8 +37,7 @@ fn sender_waits_for_a_locked_database() {
     until_unchanged("nothing can be claimed", Duration::from_secs(2), || gateway.requests());
     assert!(gateway.requests() < 300);
     drop(lock);
-    let ran = sending.ended();
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    sending.ended().assert_code(0);
     gateway.assert_each_once(300);
     assert_eq!(scratch.checked_status(Some("c"))["sent"], 300);
     assert_eq!(sqlite(&scratch, "SELECT max(attempts) FROM sms_sent"), "1");
@@ -57,11 +56,10 @@ fn signal_while_the_database_is_locked_loses_nothing() {
     sending.signal(Signal::TERM);
     until_unchanged("it waits", Duration::from_millis(500), || gateway.requests());
     drop(lock);
-    let ran = sending.ended();
-    assert_eq!(ran.code(), Some(143), "{ran}");
+    sending.ended().assert_code(143);
     let status = scratch.checked_status(Some("c"));
     assert_eq!(status["sent"], gateway.accepted(), "{status}");
-    assert_eq!(scratch.run(SEND).code(), Some(0));
+    scratch.run(SEND).assert_code(0);
     gateway.assert_each_once(100);
 }
 
@@ -75,18 +73,14 @@ fn import_continues_after_a_full_disk() {
     let Some(mut disk) = Disk::mount(&scratch, "1m") else {
         return;
     };
-    let ran = disk.smsq(import);
-    assert_eq!(ran.code(), Some(2), "{ran}");
+    let ran = disk.smsq(import).assert_code(2);
     assert!(ran.stderr().contains("`disk/smsq.db`: its disk is full"), "{ran}");
     assert!(ran.stderr().contains("hint: "), "{ran}");
     assert!(!scratch.path("list.rejects.csv").exists());
 
-    let ran = disk.run("mount -o remount,size=64m disk");
-    assert_eq!(ran.code(), Some(0), "{ran}");
-    let ran = disk.smsq("check");
-    assert_eq!(ran.code(), Some(0), "{ran}");
-    let ran = disk.smsq(import);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    disk.run("mount -o remount,size=64m disk").assert_code(0);
+    disk.smsq("check").assert_code(0);
+    disk.smsq(import).assert_code(0);
     let status = disk.smsq("status --campaign c --format json").json();
     assert_eq!(status["imported"], 9_000, "{status}");
     assert_eq!(status["queued"], 9_000, "{status}");
@@ -101,8 +95,7 @@ fn sender_waits_while_the_disk_is_full() {
     let Some(mut disk) = Disk::mount(&scratch, "64m") else {
         return;
     };
-    let ran = disk.smsq("import list.csv --text Hello --campaign c");
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    disk.smsq("import list.csv --text Hello --campaign c").assert_code(0);
     disk.start("send --concurrency 8");
     eventually("it sends", || gateway.requests() >= 40);
     disk.fill();
@@ -112,8 +105,7 @@ fn sender_waits_while_the_disk_is_full() {
     disk.free();
     assert_eq!(disk.ended(), "0", "{}", disk.said());
     gateway.assert_each_once(400);
-    let ran = disk.smsq("check");
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    disk.smsq("check").assert_code(0);
 }
 
 #[test]
@@ -125,16 +117,13 @@ fn full_disk_at_the_start_sends_nothing() {
     let Some(mut disk) = Disk::mount(&scratch, "4m") else {
         return;
     };
-    let ran = disk.smsq("import list.csv --text Hello --campaign c");
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    disk.smsq("import list.csv --text Hello --campaign c").assert_code(0);
     disk.fill();
-    let ran = disk.smsq("send");
-    assert_eq!(ran.code(), Some(2), "{ran}");
+    let ran = disk.smsq("send").assert_code(2);
     assert!(ran.stderr().contains("`disk/smsq.db`: "), "{ran}");
     assert_eq!(gateway.requests(), 0);
     disk.free();
-    let ran = disk.smsq("send");
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    disk.smsq("send").assert_code(0);
     gateway.assert_each_once(20);
 }
 

@@ -145,8 +145,7 @@ fn invalid_age_of_dead_numbers_is_an_error() {
     let scratch = Scratch::new();
     for age in ["\"1h\"", "\"soon\"", "180"] {
         scratch.write("smsq.toml", &format!("[limits]\nskip_dead = {age}\n"));
-        let ran = scratch.run(["status"]);
-        assert_eq!(ran.code(), Some(2), "{ran}");
+        let ran = scratch.run(["status"]).assert_code(2);
         assert!(ran.stderr().contains("limits.skip_dead"), "{ran}");
     }
 }

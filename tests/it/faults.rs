@@ -65,8 +65,7 @@ fn messages_perhaps_accepted_are_held_and_listed() {
     let scratch = Scratch::new();
     gateway.configure_without_references(&scratch, "timeout = \"500ms\"");
     scratch.import(&list(80));
-    let ran = scratch.run(SEND);
-    assert_eq!(ran.code(), Some(1), "{ran}");
+    scratch.run(SEND).assert_code(1);
     // Every message was accepted once; those with a fault got no readable response.
     gateway.assert_each_once(80);
     let missed = (1..=80).filter(|n| n % 7 == 0 || n % 11 == 0 || n % 13 == 0).count();
@@ -81,8 +80,7 @@ fn messages_perhaps_accepted_are_held_and_listed() {
         assert_ne!(failure["reason"], "", "{failure}");
     }
     // Another run does not send them.
-    let ran = scratch.run(SEND);
-    assert_eq!(ran.code(), Some(1), "{ran}");
+    scratch.run(SEND).assert_code(1);
     assert_eq!(gateway.requests(), 80);
 }
 
@@ -112,8 +110,7 @@ fn statuses_after_acceptance_send_nothing_twice() {
     );
     scratch.write("smsq.toml", &section);
     scratch.import(&list(200));
-    let ran = scratch.run(SEND);
-    assert_eq!(ran.code(), Some(1), "{ran}");
+    scratch.run(SEND).assert_code(1);
     let status = scratch.checked_status(Some("c"));
     assert_eq!(status["unknown"], 20, "{status}");
     assert_eq!(status["sent"], 180, "{status}");
@@ -123,7 +120,7 @@ fn statuses_after_acceptance_send_nothing_twice() {
         assert!(reason.contains("set `certain_status = ["), "{failure}");
     }
     // Another run sends none of them.
-    assert_eq!(scratch.run(SEND).code(), Some(1));
+    scratch.run(SEND).assert_code(1);
     let lines = gateway.lines();
     assert_eq!(lines.len(), 200);
     assert_eq!(lines.into_iter().collect::<BTreeSet<_>>().len(), 200);
@@ -143,8 +140,7 @@ fn message_accepted_before_a_503_gets_one_text() {
     let scratch = Scratch::new();
     gateway.configure_with_references(&scratch, "honours_reference = false");
     scratch.import(&format!("{}{}", list(60), reserved_list(0, 3).replace("phone\n", "")));
-    let ran = scratch.run(SEND);
-    assert_eq!(ran.code(), Some(1), "{ran}");
+    scratch.run(SEND).assert_code(1);
     gateway.assert_each_once(63);
     let status = scratch.checked_status(Some("c"));
     let unknown = status["unknown"].as_u64().expect("a count");
@@ -152,7 +148,7 @@ fn message_accepted_before_a_503_gets_one_text() {
     assert_eq!(status["sent"], 63 - unknown, "{status}");
     let resends = gateway.requests() - 63;
     assert!(resends > 0);
-    assert_eq!(scratch.run(SEND).code(), Some(1));
+    scratch.run(SEND).assert_code(1);
     gateway.assert_each_once(63);
 }
 
@@ -177,8 +173,7 @@ fn outage_in_doubt_leaves_only_what_was_in_flight_unknown() {
     );
     scratch.write("smsq.toml", &section);
     scratch.import(&list(MESSAGES));
-    let ran = scratch.run(["send", "--concurrency", "64"]);
-    assert_eq!(ran.code(), Some(1), "{ran}");
+    scratch.run(["send", "--concurrency", "64"]).assert_code(1);
     let status = scratch.checked_status(Some("c"));
     let unknown = status["unknown"].as_u64().expect("a count");
     // Every probe waits for at least 25 ms, then 50 ms, then 100 ms.
@@ -285,8 +280,7 @@ fn account_error_midway_keeps_messages_until_fixed() {
     let scratch = Scratch::new();
     gateway.configure_without_references(&scratch, "");
     scratch.import(&list(60));
-    let ran = scratch.run(SEND);
-    assert_eq!(ran.code(), Some(3), "{ran}");
+    let ran = scratch.run(SEND).assert_code(3);
     assert!(ran.stderr().contains("refuses the account"), "{ran}");
     let status = scratch.checked_status(Some("c"));
     assert_eq!(status["state"], "stopped", "{status}");
@@ -312,8 +306,7 @@ fn campaign_is_paused_when_most_messages_are_rejected() {
     let right = list(30).replace("phone\n", "");
     scratch.import(&format!("{wrong}{right}"));
     let line = ["send", "--concurrency", "4"];
-    let ran = scratch.run(line);
-    assert_eq!(ran.code(), Some(3), "{ran}");
+    let ran = scratch.run(line).assert_code(3);
     assert!(ran.stderr().contains("50 of the last 50 messages were rejected"), "{ran}");
     assert!(ran.stderr().contains("smsq resume"), "{ran}");
     let status = scratch.checked_status(Some("c"));
@@ -322,13 +315,10 @@ fn campaign_is_paused_when_most_messages_are_rejected() {
     assert!((50..54).contains(&failed), "{status}");
 
     // A paused campaign stays paused until `smsq resume`.
-    let ran = scratch.run(line);
-    assert_eq!(ran.code(), Some(3), "{ran}");
+    scratch.run(line).assert_code(3);
     assert_eq!(gateway.requests(), failed + gateway.accepted());
-    let ran = scratch.run(["resume", "--campaign", "c"]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
-    let ran = scratch.run(line);
-    assert_eq!(ran.code(), Some(1), "{ran}");
+    scratch.run(["resume", "--campaign", "c"]).assert_code(0);
+    scratch.run(line).assert_code(1);
     let status = scratch.checked_status(Some("c"));
     assert_eq!(status["failed"], 55, "{status}");
     gateway.assert_each_once(30);
@@ -342,8 +332,7 @@ fn message_fails_after_its_attempts_and_affects_no_other() {
     let never = reserved_list(8, 1);
     let others = list(20).replace("phone\n", "");
     scratch.import(&format!("{never}{others}"));
-    let ran = scratch.run_with(SEND, &[("SMSQ__RETRY__MAX_ATTEMPTS", "3")]);
-    assert_eq!(ran.code(), Some(1), "{ran}");
+    scratch.run_with(SEND, &[("SMSQ__RETRY__MAX_ATTEMPTS", "3")]).assert_code(1);
     gateway.assert_each_once(20);
     scratch.checked_status(Some("c"));
     let failures = scratch.failures("c");
@@ -368,8 +357,7 @@ fn messages_that_always_get_503_fail_while_others_succeed() {
         let others_list = list(others).replace("phone\n", "");
         scratch.import(&format!("{never}{others_list}"));
         // It must end.
-        let ran = scratch.start(["send"]).ended();
-        assert_eq!(ran.code(), Some(1), "{ran}");
+        scratch.start(["send"]).ended().assert_code(1);
         gateway.assert_each_once(others);
         let status = scratch.checked_status(Some("c"));
         assert_eq!(status["failed"], bad, "{status}");
@@ -389,8 +377,7 @@ fn campaign_of_rejected_messages_begins_with_few_requests() {
     let scratch = Scratch::new();
     gateway.configure_without_references(&scratch, "");
     scratch.import(&reserved_list(1, 300));
-    let ran = scratch.run(["send", "--concurrency", "64"]);
-    assert_eq!(ran.code(), Some(3), "{ran}");
+    let ran = scratch.run(["send", "--concurrency", "64"]).assert_code(3);
     let status = scratch.checked_status(Some("c"));
     let failed = status["failed"].as_u64().expect("a count");
     assert!((50..58).contains(&failed), "{status}");
@@ -413,8 +400,7 @@ fn provider_without_acceptances_is_reported_with_reason() {
         ran.stdout().contains(shown)
     });
     sending.signal(Signal::TERM);
-    let ran = sending.ended();
-    assert_eq!(ran.code(), Some(143), "{ran}");
+    let ran = sending.ended().assert_code(143);
     assert!(ran.stderr().contains("`cellar` has not accepted a message yet"), "{ran}");
     assert!(ran.stderr().contains("is its `url` right?"), "{ran}");
     let status = scratch.run(["status", "--format", "json"]).json();
@@ -447,11 +433,9 @@ fn untrusted_certificate_stops_the_campaign() {
     let front = TlsFront::start(&scratch, &gateway, Duration::ZERO);
     Practice::configure_with_references_at(&front.url(), &scratch, "");
     scratch.import(&list(20));
-    let trusted = scratch.run(["send", "--limit", "1"]);
-    assert_eq!(trusted.code(), Some(0), "{trusted}");
+    scratch.run(["send", "--limit", "1"]).assert_code(0);
     std::fs::remove_file(scratch.path("authority.pem")).expect("it was there");
-    let ran = scratch.start(["send"]).ended();
-    assert_eq!(ran.code(), Some(3), "{ran}");
+    let ran = scratch.start(["send"]).ended().assert_code(3);
     assert!(ran.stderr().contains("machine does not trust"), "{ran}");
     assert!(!ran.stderr().contains("ERROR"), "{ran}");
     let status = scratch.checked_status(Some("c"));
@@ -467,10 +451,8 @@ fn message_expires_while_the_gateway_is_down() {
     gateway.configure_without_references(&scratch, "");
     scratch.write("list.csv", &reserved_list(8, 12));
     let line = "import list.csv --text Hello --campaign c --expires +1s";
-    let ran = scratch.run(line.split(' '));
-    assert_eq!(ran.code(), Some(0), "{ran}");
-    let ran = scratch.run_with(SEND, &[("SMSQ__RETRY__MAX_ATTEMPTS", "0")]);
-    assert_eq!(ran.code(), Some(1), "{ran}");
+    scratch.run(line.split(' ')).assert_code(0);
+    scratch.run_with(SEND, &[("SMSQ__RETRY__MAX_ATTEMPTS", "0")]).assert_code(1);
     scratch.checked_status(Some("c"));
     let failures = scratch.failures("c");
     assert_eq!(failures.len(), 12);

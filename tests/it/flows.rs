@@ -8,8 +8,7 @@ fn run_without_provider_practises_and_can_be_repeated() {
     let list = repository("tests/fixtures/recipients.csv");
     let template = repository("templates/welcome.txt");
     let line = ["run", &list, "--template", &template, "--format", "json"];
-    let ran = scratch.run(line);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    let ran = scratch.run(line).assert_code(0);
     assert!(ran.stderr().contains("nothing leaves this machine"), "{ran}");
     let first = ran.json();
     assert_eq!(first["state"], "done", "{ran}");
@@ -17,8 +16,7 @@ fn run_without_provider_practises_and_can_be_repeated() {
     assert!(scratch.path("smsq-practice.db").exists());
     assert!(!scratch.path("smsq.db").exists());
 
-    let ran = scratch.run(line);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    let ran = scratch.run(line).assert_code(0);
     assert!(ran.stderr().contains("nothing new"), "{ran}");
     assert_eq!(ran.json()["attempts"], 0, "{ran}");
     assert_eq!(ran.json()["sent"], first["sent"], "{ran}");
@@ -27,8 +25,7 @@ fn run_without_provider_practises_and_can_be_repeated() {
 #[test]
 fn run_with_missing_list_prints_only_the_error() {
     let scratch = Scratch::new();
-    let ran = scratch.run(["run", "missing.csv", "--text", "Hi"]);
-    assert_eq!(ran.code(), Some(2), "{ran}");
+    let ran = scratch.run(["run", "missing.csv", "--text", "Hi"]).assert_code(2);
     assert!(ran.stderr().starts_with("error: `missing.csv`"), "{ran}");
     assert!(!scratch.path("smsq-practice.db").exists());
 }
@@ -251,8 +248,8 @@ fn practice_sends_a_whole_list_of_ordinary_numbers() {
     let phones = (0..3_000).map(|line| format!("+44740015{line:04}\n"));
     let list: String = std::iter::once("phone\n".to_owned()).chain(phones).collect();
     scratch.write("list.csv", &list);
-    let ran = scratch.run(["run", "list.csv", "--text", "Hello", "--format", "json"]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    let ran =
+        scratch.run(["run", "list.csv", "--text", "Hello", "--format", "json"]).assert_code(0);
     let object = ran.json();
     assert_eq!((&object["sent"], &object["failed"]), (&3_000.into(), &0.into()), "{ran}");
 }

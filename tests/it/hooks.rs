@@ -46,8 +46,7 @@ fn mixed(ordinary: u64, rejected: u64) -> String {
 
 /// What `hooks list` says of a hook.
 fn listed(scratch: &Scratch, name: &str) -> Value {
-    let ran = scratch.run(["hooks", "list", "--format", "json"]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    let ran = scratch.run(["hooks", "list", "--format", "json"]).assert_code(0);
     let hooks = ran.json()["hooks"].clone();
     let hooks = hooks.as_array().expect("a list");
     let found = hooks.iter().find(|hook| hook["name"] == name);
@@ -83,8 +82,7 @@ fn failed_messages_and_the_end_of_a_campaign_are_posted() {
         let kinds = ["message.failed", "campaign.done"];
         let (_gateway, scratch) = folder(db, &receiver.section("crm", &kinds, ""));
         scratch.import(&mixed(5, 3));
-        let ran = scratch.run(["send"]);
-        assert_eq!(ran.code(), Some(1), "{ran}");
+        scratch.run(["send"]).assert_code(1);
         let taken = receiver.taken();
         assert_eq!(taken.len(), 4, "{taken:?}");
         assert_eq!(receiver.events().len(), 4);
@@ -108,7 +106,7 @@ fn failed_messages_and_the_end_of_a_campaign_are_posted() {
         }
         // More messages: it is done again.
         scratch.import(&mixed(7, 3));
-        assert_eq!(scratch.run(["send"]).code(), Some(1));
+        scratch.run(["send"]).assert_code(1);
         let taken = receiver.taken();
         assert_eq!(of_kind(&taken, "campaign.done"), 2);
         assert_eq!(of_kind(&taken, "message.failed"), 3);
@@ -224,8 +222,7 @@ fn hook_that_is_gone_is_off_until_it_is_tested() {
         // Nothing is posted while it is off.
         scratch.run(["send"]);
         assert_eq!(receiver.events().len(), 1);
-        let ran = scratch.run(["hooks", "test", "crm"]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        let ran = scratch.run(["hooks", "test", "crm"]).assert_code(0);
         assert!(ran.stdout().starts_with("delivered: 200"), "{ran}");
         scratch.run(["send"]);
         let hook = listed(&scratch, "crm");
@@ -247,8 +244,7 @@ fn replayed_events_have_their_ids_and_bodies() {
         let first = receiver.taken();
         assert_eq!(first.len(), 4);
         let line = ["hooks", "replay", "crm", "--since", "1h", "--kind", "message.failed"];
-        let ran = scratch.run(line);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        let ran = scratch.run(line).assert_code(0);
         assert!(ran.stderr().contains("3 events of `crm` delivered again"), "{ran}");
         assert_eq!(receiver.events().len(), 7);
         assert_eq!(receiver.taken().keys().collect::<Vec<_>>(), first.keys().collect::<Vec<_>>());
@@ -264,8 +260,7 @@ fn receiver_that_is_down_gets_few_requests_and_keeps_all_events() {
         let more = "first_wait = \"10min\"";
         let (_gateway, scratch) = folder(db, &receiver.section("crm", &MESSAGES, more));
         scratch.import(&mixed(5, 100));
-        let ran = scratch.run(["send"]);
-        assert_eq!(ran.code(), Some(1), "{ran}");
+        let ran = scratch.run(["send"]).assert_code(1);
         assert!(ran.stderr().contains("100 events still to be delivered"), "{ran}");
         // Those that were in flight when the first one failed, and the last try.
         assert!(receiver.events().len() <= 20, "{}", receiver.events().len());
@@ -283,19 +278,16 @@ fn addresses_that_are_not_public_are_refused() {
     let hook = receiver.section("crm", &["campaign.done"], "");
     let private = hook.replace("allow_private = true\n", "");
     scratch.write("smsq.toml", &private);
-    let ran = scratch.run(["hooks", "test", "crm"]);
-    assert_eq!(ran.code(), Some(2), "{ran}");
+    let ran = scratch.run(["hooks", "test", "crm"]).assert_code(2);
     let place = "smsq.toml:2: invalid hook `crm`: `url`: the address is not public";
     assert!(ran.stderr().contains(place), "{ran}");
     // By its name.
     scratch.write("smsq.toml", &private.replace("127.0.0.1", "localhost"));
-    let ran = scratch.run(["hooks", "test", "crm"]);
-    assert_eq!(ran.code(), Some(1), "{ran}");
+    let ran = scratch.run(["hooks", "test", "crm"]).assert_code(1);
     assert!(ran.stdout().contains("which is not public"), "{ran}");
     assert_eq!(receiver.events().len(), 0);
     scratch.write("smsq.toml", &hook.replace("127.0.0.1", "localhost"));
-    let ran = scratch.run(["hooks", "test", "crm"]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(["hooks", "test", "crm"]).assert_code(0);
 }
 
 #[test]
@@ -320,19 +312,16 @@ fn invalid_hooks_are_errors_with_their_place() {
         ("[notify]\nstuck_after = \"1s\"\n".to_owned(), "`notify.stuck_after`"),
     ] {
         scratch.write("smsq.toml", &text);
-        let ran = scratch.run(["status"]);
-        assert_eq!(ran.code(), Some(2), "{ran}");
+        let ran = scratch.run(["status"]).assert_code(2);
         assert!(ran.stderr().contains(expected), "{expected}\n{ran}");
     }
     scratch.write("smsq.toml", &section(""));
     let ran = scratch.run(["hooks", "test", "a"]);
     assert!(ran.stderr().contains("`HOOK_SECRET` is not set"), "{ran}");
-    let ran = scratch.run(["check", "--offline"]);
-    assert_eq!(ran.code(), Some(2), "{ran}");
+    scratch.run(["check", "--offline"]).assert_code(2);
     let ran = scratch.run_with(["check", "--offline"], &[("HOOK_SECRET", "whsec_aGVsbG8=")]);
     assert!(ran.stdout().contains("24 to 64 bytes") && !ran.stdout().contains("aGVsbG8"), "{ran}");
-    let ran = scratch.run_with(["check", "--offline"], &[("HOOK_SECRET", SECRET)]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run_with(["check", "--offline"], &[("HOOK_SECRET", SECRET)]).assert_code(0);
     let ran = scratch.run_with(["hooks", "test", "c"], &[("HOOK_SECRET", SECRET)]);
     assert!(ran.stderr().contains("unknown hook `c`"), "{ran}");
 }
@@ -347,16 +336,14 @@ fn program_of_notify_gets_the_end_of_a_campaign() {
         let notify = format!("[notify]\ncommand = [\"sh\", \"-c\", \"{script}\"]\n");
         scratch.write("smsq.toml", &format!("{text}{notify}"));
         scratch.import(&mixed(3, 1));
-        let ran = scratch.run(["send"]);
-        assert_eq!(ran.code(), Some(1), "{ran}");
+        scratch.run(["send"]).assert_code(1);
         let written = scratch.read("event");
         let event: Value = serde_json::from_str(&written).expect("one event");
         assert_eq!(event["type"], "campaign.done");
         assert_eq!(event["data"]["sent"], 3);
         let fails = notify.replace(&script, "exit 3");
         scratch.write("smsq.toml", &format!("{text}{fails}"));
-        let ran = scratch.run(["hooks", "test", "notify"]);
-        assert_eq!(ran.code(), Some(1), "{ran}");
+        let ran = scratch.run(["hooks", "test", "notify"]).assert_code(1);
         assert!(ran.stdout().contains("exit status: 3"), "{ran}");
     });
 }

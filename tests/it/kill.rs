@@ -50,8 +50,7 @@ fn killed_sender_with_unique_references_repeats_nothing() {
         scratch.checked_status(Some("c"));
     }
     let began = Instant::now();
-    let ran = scratch.run(SEND);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(SEND).assert_code(0);
     assert!(began.elapsed() < LEASE * 2 / 3, "it waited for the dead");
     assert_eq!(scratch.checked_status(Some("c"))["sent"], 500);
     gateway.assert_each_once(500);
@@ -74,8 +73,7 @@ fn killed_sender_leaves_unknown_messages_for_the_operator() {
         assert_eq!(counts.accepted, counts.distinct_recipients, "{counts:?}");
     }
     let began = Instant::now();
-    let ran = scratch.run(SEND);
-    assert_eq!(ran.code(), Some(1), "{ran}");
+    scratch.run(SEND).assert_code(1);
     assert!(began.elapsed() < LEASE * 2 / 3, "it waited for the dead");
 
     let status = scratch.checked_status(Some("c"));
@@ -94,13 +92,10 @@ fn killed_sender_leaves_unknown_messages_for_the_operator() {
     let accepted = gateway.phones();
     for phone in unknown.intersection(&accepted) {
         let settle = ["settle", "--campaign", "c", "--unknown", "sent", "--phone"];
-        let ran = scratch.run(settle.into_iter().chain([phone.as_str()]));
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(settle.into_iter().chain([phone.as_str()])).assert_code(0);
     }
-    let ran = scratch.run(["retry", "--campaign", "c", "--unknown"]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
-    let ran = scratch.run(SEND);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(["retry", "--campaign", "c", "--unknown"]).assert_code(0);
+    scratch.run(SEND).assert_code(0);
     assert_eq!(scratch.checked_status(Some("c"))["sent"], 500);
     gateway.assert_each_once(500);
 }
@@ -120,8 +115,7 @@ fn second_sender_reclaims_messages_of_the_killed_one() {
     while kills < 4 && killed(&scratch, &gateway, &mut random) {
         kills += 1;
     }
-    let ran = living.ended();
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    living.ended().assert_code(0);
     assert!(kills > 0, "no sender was killed while messages were left");
     assert!(began.elapsed() < LEASE * 2 / 3, "it waited for the dead");
     assert_eq!(scratch.checked_status(Some("c"))["sent"], 600);
@@ -144,8 +138,7 @@ fn living_sender_resends_what_a_dead_one_reclaimed() {
                   WHERE id = (SELECT max(id) FROM sms WHERE state = 0)";
     let file = format!("sqlite://{}", scratch.path("smsq.db").display());
     Client::open(Kind::Sqlite, &file).run(reclaimed);
-    let ran = living.ended();
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    living.ended().assert_code(0);
     assert_eq!(scratch.checked_status(Some("c"))["sent"], 100);
     gateway.assert_each_once(100);
 }
@@ -168,8 +161,7 @@ fn killed_and_repeated_import_has_every_row_once() {
     scratch.write("list.csv", &list(ROWS));
     let import = ["import", "list.csv", "--text", "Hello", "--campaign", "c", "--format", "json"];
     let whole = ["--database", "sqlite://whole.db"];
-    let ran = scratch.run(import.into_iter().chain(whole));
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(import.into_iter().chain(whole)).assert_code(0);
     let size = written(&scratch, "whole.db");
 
     let mut kills = 0;

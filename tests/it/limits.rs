@@ -17,8 +17,7 @@ const SEND: [&str; 4] = ["send", "--quiet", "--concurrency", "4"];
 
 fn set(scratch: &Scratch, campaign: &str, change: &[&str]) {
     let line = [&["set", "--campaign", campaign], change].concat();
-    let ran = scratch.run(line);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(line).assert_code(0);
 }
 
 /// Imports `rows` phones that begin with these digits into a campaign.
@@ -27,8 +26,7 @@ fn import(scratch: &Scratch, campaign: &str, digits: u64, rows: u64, more: &[&st
     let file = format!("{campaign}.csv");
     scratch.write(&file, &format!("phone\n{}", phones.collect::<String>()));
     let line = ["import", &file, "--text", "Hello", "--campaign", campaign];
-    let ran = scratch.run([&line[..], more].concat());
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run([&line[..], more].concat()).assert_code(0);
 }
 
 /// How many messages to phones that begin with these digits the gateway accepted.
@@ -40,8 +38,7 @@ fn accepted(gateway: &Practice, digits: u64) -> usize {
 
 fn stop(mut sending: Running) {
     sending.signal(Signal::INT);
-    let ran = sending.ended();
-    assert_eq!(ran.code(), Some(130), "{ran}");
+    sending.ended().assert_code(130);
 }
 
 /// How many workers have lived for this long, by their heartbeats.
@@ -101,8 +98,7 @@ fn workers_with_different_leases_leave_each_other_alone() {
         }));
         assert_eq!(db.number("SELECT count(*) AS value FROM worker WHERE lease_ms = 60000"), 1);
         assert_eq!(db.number("SELECT count(*) AS value FROM sms WHERE state = 2 OR in_doubt"), 0);
-        let ran = patient.ended();
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        patient.ended().assert_code(0);
         stop(hasty);
         gateway.assert_each_once(4);
         assert_eq!(gateway.requests(), 4);
@@ -169,8 +165,7 @@ fn campaign_moves_to_another_provider_while_it_is_sent() {
         set(&scratch, "c", &["--provider", "two"]);
         assert!(sending.until("the other sends", || two.requests() >= 5));
         let before = one.requests();
-        let ran = sending.ended();
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        sending.ended().assert_code(0);
         // Messages in flight when it moved.
         assert!(one.requests() <= before + 4, "{} {before}", one.requests());
         assert_eq!(one.accepted() + two.accepted(), 300);
@@ -192,8 +187,7 @@ fn campaign_with_unknown_provider_stops_the_run() {
         assert!(sending.until("some are sent", || one.accepted() >= 3));
         scratch.write("smsq.toml", &both);
         set(&scratch, "c", &["--provider", "two"]);
-        let ran = sending.ended();
-        assert_eq!(ran.code(), Some(3), "{ran}");
+        let ran = sending.ended().assert_code(3);
         assert!(ran.stderr().contains("without its provider `two`"), "{ran}");
         assert!(one.accepted() < 200 && two.requests() == 0);
         let status = scratch.checked_status(Some("c"));
@@ -245,15 +239,13 @@ fn number_of_another_country_gets_no_message() {
         let reasons = &ran.json()["by_reason"];
         assert_eq!(reasons[0]["reason"], "not one of your countries", "{reasons}");
         assert_eq!(reasons[0]["count"], 2, "{reasons}");
-        let ran = scratch.run(arguments);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(arguments).assert_code(0);
         let why = "is a number of US +1, which is not one of `limits.countries`";
         assert!(scratch.read("list.rejects.csv").contains(why));
 
         // Nor does a row that another program inserted.
         db.run("INSERT INTO sms (phone, content) VALUES ('+12025550124', 'Hi'), ('+447400123457', 'Hi')");
-        let ran = scratch.run(["send", "--quiet"]);
-        assert_eq!(ran.code(), Some(1), "{ran}");
+        scratch.run(["send", "--quiet"]).assert_code(1);
         let phones: Vec<String> = gateway.phones().into_iter().collect();
         assert_eq!(phones, ["+353851234567", "+447400123456", "+447400123457"]);
         assert_eq!(gateway.requests(), 3);
@@ -264,13 +256,11 @@ fn number_of_another_country_gets_no_message() {
 
         // Phones of all countries can be suppressed.
         scratch.write("stop.csv", "phone\n+12025550123\n");
-        let ran = scratch.run(["suppress", "import", "stop.csv"]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(["suppress", "import", "stop.csv"]).assert_code(0);
     });
     let scratch = Scratch::new();
     scratch.write("smsq.toml", "[limits]\ncountries = [\"UK\"]\n");
-    let ran = scratch.run(["status"]);
-    assert_eq!(ran.code(), Some(2), "{ran}");
+    let ran = scratch.run(["status"]).assert_code(2);
     assert!(ran.stderr().contains("limits.countries"), "{ran}");
 }
 
@@ -315,8 +305,7 @@ fn sections_of_one_account_share_its_limit() {
             [("cellar", "rate = \"4/day\""), ("attic", "account = \"cellar\"\nrate = \"6/day\"")];
         sections(&gateway, &scratch, &both);
         import(&scratch, "a", 7400, 3, &["--provider", "cellar"]);
-        let sent = scratch.run(SEND);
-        assert_eq!(sent.code(), Some(0), "{sent}");
+        scratch.run(SEND).assert_code(0);
         import(&scratch, "b", 7401, 9, &["--provider", "attic"]);
         sends_all_that_is_allowed(&scratch, &gateway, 4);
         let checked = scratch.run(["check", "--offline"]);
@@ -338,10 +327,8 @@ fn test_of_a_provider_counts_towards_its_limit() {
         sections(&gateway, &scratch, &[("cellar", "rate = \"3/day\"")]);
         let test = ["providers", "test", "cellar", "--to", "+447400123456"];
         import(&scratch, "a", 7400, 2, &[]);
-        let sent = scratch.run(SEND);
-        assert_eq!(sent.code(), Some(0), "{sent}");
-        let tested = scratch.run(test);
-        assert_eq!(tested.code(), Some(0), "{tested}");
+        scratch.run(SEND).assert_code(0);
+        scratch.run(test).assert_code(0);
         let mut waiting = scratch.start(test);
         waiting.until_printed("it waits", |said| {
             said.contains("for the limit of 3/day of account `cellar`")

@@ -22,11 +22,9 @@ fn import_fails_above_max_rejects() {
     assert!(!scratch.path("smsq.db").exists());
     assert!(!scratch.path("list.rejects.csv").exists());
     for enough in ["1", "17%"] {
-        let ran = scratch.run(line.into_iter().chain([enough]));
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(line.into_iter().chain([enough])).assert_code(0);
     }
-    let ran = scratch.run(line.into_iter().chain(["some"]));
-    assert_eq!(ran.code(), Some(2), "{ran}");
+    scratch.run(line.into_iter().chain(["some"])).assert_code(2);
 }
 
 #[test]
@@ -45,8 +43,7 @@ fn max_rejects_can_be_a_setting() {
             .contains("invalid value `few` of `import.max_rejects`: expected a share of the rows"),
         "{ran}"
     );
-    let ran = scratch.run(line.into_iter().chain(["--max-rejects", "20%"]));
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(line.into_iter().chain(["--max-rejects", "20%"])).assert_code(0);
 }
 
 #[test]
@@ -54,11 +51,10 @@ fn second_campaign_for_a_list_needs_again() {
     let scratch = Scratch::new();
     scratch.write("list.csv", LIST);
     let import = |campaign| ["import", "list.csv", "--text", "Hi", "--campaign", campaign];
-    assert_eq!(scratch.run(import("spring")).code(), Some(0));
+    scratch.run(import("spring")).assert_code(0);
     let again = scratch.run(import("spring"));
     assert!(again.stdout().contains("accepted    0\n"), "{again}");
-    let other = scratch.run(import("summer"));
-    assert_eq!(other.code(), Some(2), "{other}");
+    let other = scratch.run(import("summer")).assert_code(2);
     assert!(
         other.stderr().starts_with("error: `list.csv` was imported into campaign `spring` "),
         "{other}"

@@ -150,8 +150,9 @@ fn invalid_text_is_refused() {
             assert!(format!("{ran}").contains(message), "{flags:?}: {ran}");
         }
     }
-    let ran = scratch.run(["import", "list.csv", "--region", "GB", "--template", "long.txt"]);
-    assert_eq!(ran.code(), Some(1), "{ran}");
+    let ran = scratch
+        .run(["import", "list.csv", "--region", "GB", "--template", "long.txt"])
+        .assert_code(1);
     assert!(ran.stdout().contains("rejected    1 (1 text too long)\n"), "{ran}");
 }
 

@@ -102,8 +102,7 @@ fn formulas_are_guarded_in_rejects_and_read_back() {
     let scratch = Scratch::new();
     let name = "=cmd|' /C calc'!A0";
     scratch.write("list.csv", &format!("phone,name,code\n12,{name},-12.5\n13,'=x,-x\n"));
-    let ran = scratch.run(import("list.csv", &["--campaign", "c"]));
-    assert_eq!(ran.code(), Some(1), "{ran}");
+    scratch.run(import("list.csv", &["--campaign", "c"])).assert_code(1);
     let rejects = scratch.read("list.rejects.csv");
     assert!(rejects.contains(&format!("12,'{name},-12.5,")), "{rejects}");
     assert!(rejects.contains("13,''=x,'-x,"), "{rejects}");
@@ -128,8 +127,7 @@ fn columns_of_smsq_are_never_part_of_a_text() {
         &["--text", "{{ name }}", "--column", "name=smsq_line"],
         &["--text", "Hi", "--column", "phone=smsq_line"],
     ] {
-        let ran = scratch.run(["import", "list.csv"].into_iter().chain(more.iter().copied()));
-        assert_eq!(ran.code(), Some(2), "{ran}");
+        scratch.run(["import", "list.csv"].into_iter().chain(more.iter().copied())).assert_code(2);
     }
 }
 
@@ -150,8 +148,7 @@ fn constant_text_that_cannot_be_sent_is_refused() {
         assert!(!scratch.path("smsq.db").exists());
     }
     let most = "x".repeat(1_530);
-    let ran = scratch.run(["import", "list.csv", "--text", &most]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(["import", "list.csv", "--text", &most]).assert_code(0);
 }
 
 #[test]
@@ -167,16 +164,14 @@ fn rejects_can_go_to_a_device() {
     assert!(ran.stderr().contains("rejected    1"), "{ran}");
     assert_eq!(to("/dev/null").code(), Some(0));
     assert!(!scratch.path("-").exists() && !std::path::Path::new("/dev/null-2").exists());
-    let refused = scratch.run(import("list.csv", &["--rejects", "-"]));
-    assert_eq!(refused.code(), Some(2), "{refused}");
+    scratch.run(import("list.csv", &["--rejects", "-"])).assert_code(2);
 }
 
 #[test]
 fn rejects_that_cannot_be_written_leave_nothing_behind() {
     let scratch = Scratch::new();
     scratch.write("list.csv", "phone,name\n12,Ann\n+447400301001,Bob\n");
-    let ran = scratch.run(import("list.csv", &["--rejects", "/proc/x.csv"]));
-    assert_eq!(ran.code(), Some(2), "{ran}");
+    scratch.run(import("list.csv", &["--rejects", "/proc/x.csv"])).assert_code(2);
     assert!(!scratch.path("smsq.db").exists());
 }
 
@@ -208,8 +203,7 @@ fn column_flags_that_nothing_uses_are_refused() {
         &["--column", "phone=phone", "--column", "phone=city"],
         &["--from", ""],
     ] {
-        let ran = scratch.run(import("list.csv", more));
-        assert_eq!(ran.code(), Some(2), "{ran}");
+        scratch.run(import("list.csv", more)).assert_code(2);
     }
     let ran = scratch.run(["import", "list.csv", "--text", "Hi {Name}", "--dry-run"]);
     assert!(ran.stderr().contains("warning: `list.csv`: the text has `{name}`"), "{ran}");
@@ -265,14 +259,12 @@ fn suppress_import_reads_what_import_reads() {
     sheet.write(0, 1, "mobile").expect("writes");
     sheet.write(1, 1, 447_400_301_001_u64).expect("writes");
     book.save(scratch.path("stop.xlsx")).expect("writes");
-    let ran = scratch.run(["suppress", "import", "stop.csv", "--region", "CN"]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
-    let ran = scratch.run(["suppress", "import", "stop.xlsx", "--region", "GB"]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(["suppress", "import", "stop.csv", "--region", "CN"]).assert_code(0);
+    scratch.run(["suppress", "import", "stop.xlsx", "--region", "GB"]).assert_code(0);
     let ran = scratch.run(["suppress", "list"]);
     assert_eq!(ran.stdout(), "+447400301001\n+8613800138000\n", "{ran}");
     scratch.write("two.csv", "a,b\n+447400301002,+447400301003\n");
     let line = ["suppress", "import", "two.csv", "--column", "phone=b"];
-    assert_eq!(scratch.run(line).code(), Some(0));
+    scratch.run(line).assert_code(0);
     assert!(scratch.run(["suppress", "list"]).stdout().contains("+447400301003\n"));
 }

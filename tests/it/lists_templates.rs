@@ -108,8 +108,7 @@ fn provider_of_the_campaign_is_checked() {
     scratch.write("more.csv", "phone\n13800138009\n");
     let ran = scratch.run(["import", "more.csv"].into_iter().chain(named));
     assert!(ran.stdout().contains("accepted    1\n"), "{ran}");
-    let ran = scratch.run(["import", "more.csv", "--text", "Hi"]);
-    assert_eq!(ran.code(), Some(2), "{ran}");
+    scratch.run(["import", "more.csv", "--text", "Hi"]).assert_code(2);
 }
 
 #[test]
@@ -124,8 +123,7 @@ url = "http://127.0.0.1:9"
 json = { to = "{{ phone }}", code = "{{ params.code }}", kind = "{{ params.kind | default('x') }}" }
 "#,
     );
-    let ran = scratch.run(["import", "list.csv", "--text", "Hi"]);
-    assert_eq!(ran.code(), Some(1), "{ran}");
+    let ran = scratch.run(["import", "list.csv", "--text", "Hi"]).assert_code(1);
     let reason = "`json.code` needs column `code`, which the message lacks\"\n";
     assert!(scratch.read("list.rejects.csv").ends_with(reason), "{ran}");
     scratch.write("list.csv", "phone,code\n+447400123456,1\n");

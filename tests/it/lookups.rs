@@ -58,8 +58,7 @@ fn lookup_settles_accepted_messages_and_resends_others() {
     let when = "after = \"200ms\"\nabsent_after = \"1500ms\"";
     gateway.configure_in_doubt(&scratch, &lookup(&gateway, when));
     scratch.import(&mixed_list());
-    let ran = scratch.run(SEND);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(SEND).assert_code(0);
     let status = scratch.checked_status(Some("c"));
     assert_eq!(status["sent"], 10, "{status}");
     gateway.assert_each_once(10);
@@ -77,13 +76,11 @@ fn unknown_messages_of_an_earlier_run_are_looked_up() {
     let scratch = Scratch::new();
     gateway.configure_in_doubt(&scratch, UNSURE);
     scratch.import(&reserved_list(6, 3));
-    let ran = scratch.run(SEND);
-    assert_eq!(ran.code(), Some(1), "{ran}");
+    scratch.run(SEND).assert_code(1);
     assert_eq!(scratch.checked_status(Some("c"))["unknown"], 3);
     let when = "after = \"100ms\"\nabsent_after = \"10min\"";
     gateway.configure_in_doubt(&scratch, &lookup(&gateway, when));
-    let ran = scratch.run(SEND);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(SEND).assert_code(0);
     assert_eq!(scratch.checked_status(Some("c"))["sent"], 3);
     gateway.assert_each_once(3);
     assert_eq!(gateway.requests(), 3);
@@ -101,8 +98,7 @@ fn signal_ends_the_wait_for_lookups() {
         said.contains("for the status of unknown messages")
     });
     sending.signal(Signal::INT);
-    let ran = sending.ended();
-    assert_eq!(ran.code(), Some(130), "{ran}");
+    sending.ended().assert_code(130);
     assert_eq!(scratch.checked_status(Some("c"))["unknown"], 2);
     assert_eq!(gateway.requests(), 2);
 }
@@ -113,8 +109,7 @@ fn message_stays_unknown_when_absence_cannot_be_proved() {
     let scratch = Scratch::new();
     gateway.configure_in_doubt(&scratch, &lookup(&gateway, "after = \"200ms\""));
     scratch.import(&reserved_list(3, 2));
-    let ran = scratch.run(SEND);
-    assert_eq!(ran.code(), Some(1), "{ran}");
+    scratch.run(SEND).assert_code(1);
     assert_eq!(scratch.checked_status(Some("c"))["unknown"], 2);
     assert_eq!(gateway.requests(), 2);
 }
@@ -131,8 +126,7 @@ fn expired_reference_is_not_used_to_resend() {
     let age = "UPDATE sms SET state = 2, in_doubt = 1, attempts = 1, claim = 1, reference = 'r' || id, \
         claimed_at = created_at, doubt_since = created_at - 7200000 * (id = (SELECT min(id) FROM sms))";
     sqlite(&scratch, age);
-    let ran = scratch.run(SEND);
-    assert_eq!(ran.code(), Some(1), "{ran}");
+    scratch.run(SEND).assert_code(1);
     let status = scratch.checked_status(Some("c"));
     assert_eq!(status["unknown"], 1, "{status}");
     assert_eq!(status["sent"], 1, "{status}");
@@ -164,8 +158,7 @@ fn message_in_doubt_is_not_resent_after_a_long_pause() {
             47 * HOURS,
             14 * HOURS
         ));
-        let ran = scratch.run(SEND);
-        assert_eq!(ran.code(), Some(1), "{ran}");
+        scratch.run(SEND).assert_code(1);
         let status = scratch.checked_status(Some("c"));
         assert_eq!(status["unknown"], 4, "{status}");
         assert_eq!(status["sent"], 4, "{status}");
@@ -175,10 +168,8 @@ fn message_in_doubt_is_not_resent_after_a_long_pause() {
             assert!(reason.contains("does not remember"), "{failure}");
         }
         // Only the operator sends them again.
-        let ran = scratch.run(["retry", "--campaign", "c", "--unknown"]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
-        let ran = scratch.run(SEND);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(["retry", "--campaign", "c", "--unknown"]).assert_code(0);
+        scratch.run(SEND).assert_code(0);
         assert_eq!(gateway.requests(), 16);
     });
 }
@@ -232,8 +223,7 @@ fn scratch_with(db: &Database, provider: &TimedProvider, more: &str, rows: usize
     by_text(&scratch, provider, more);
     let line = ["import", "list.csv", "--text", "Hello", "--campaign", "c"];
     scratch.write("list.csv", "phone\n+447400123456\n");
-    let ran = scratch.run(line);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(line).assert_code(0);
     let there = db.number("SELECT count(*) AS value FROM sms");
     for _ in there..i64::try_from(rows).expect("few") {
         db.run(
@@ -300,8 +290,7 @@ fn entry_of_a_sent_message_does_not_settle_an_equal_one() {
             _ => Reply::Json(format!(r#"{{"id":"m{earlier}"}}"#)),
         });
         let scratch = scratch_with(db, &provider, "absent_after = \"1s\"", 2);
-        let ran = scratch.run(["send", "--concurrency", "1"]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(["send", "--concurrency", "1"]).assert_code(0);
         assert_eq!(provider.sends(), 3);
         let mut ids = db.words("SELECT message_id AS value FROM sms_sent");
         ids.sort();
@@ -321,8 +310,7 @@ fn entry_of_message_in_flight_does_not_settle_an_equal_one() {
             _ => Reply::Json(r#"{"id":"m2"}"#.to_owned()),
         });
         let scratch = scratch_with(db, &provider, "absent_after = \"1s\"", 2);
-        let ran = scratch.run(["send", "--concurrency", "2"]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(["send", "--concurrency", "2"]).assert_code(0);
         assert_eq!(provider.sends(), 3);
         let mut ids = db.words("SELECT message_id AS value FROM sms_sent");
         ids.sort();
@@ -335,8 +323,7 @@ fn one_entry_does_not_settle_two_equal_unknown_messages() {
     with_every_database(|db| {
         let provider = with_lost_responses(Some(0), accepted_entry);
         let scratch = scratch_with(db, &provider, "", 2);
-        let ran = scratch.run(["send", "--concurrency", "2"]);
-        assert_eq!(ran.code(), Some(1), "{ran}");
+        scratch.run(["send", "--concurrency", "2"]).assert_code(1);
         assert_eq!(scratch.checked_status(Some("c"))["unknown"], 2);
         assert_eq!(provider.sends(), 2);
     });
@@ -361,8 +348,7 @@ fn message_stays_unknown_when_lookup_answer_has_no_date() {
     with_every_database(|db| {
         let provider = with_lost_responses(None, Vec::new);
         let scratch = scratch_with(db, &provider, "absent_after = \"1s\"", 1);
-        let ran = scratch.run(["send", "--concurrency", "1"]);
-        assert_eq!(ran.code(), Some(1), "{ran}");
+        scratch.run(["send", "--concurrency", "1"]).assert_code(1);
         assert_eq!(scratch.checked_status(Some("c"))["unknown"], 1);
         assert_eq!(provider.sends(), 1);
     });
@@ -373,8 +359,7 @@ fn rejection_found_by_lookup_fails_the_message() {
     with_every_database(|db| {
         let provider = rejecting("invalid");
         let scratch = scratch_by_reference(db, &provider);
-        let ran = scratch.run(["send", "--concurrency", "1"]);
-        assert_eq!(ran.code(), Some(1), "{ran}");
+        scratch.run(["send", "--concurrency", "1"]).assert_code(1);
         assert_eq!(scratch.checked_status(Some("c"))["failed"], 1);
         let failures = scratch.failures("c");
         assert_eq!(failures[0]["class"], "recipient", "{failures:?}");
@@ -390,8 +375,7 @@ fn rejection_without_our_reference_settles_nothing() {
         let rejected = || vec![entry("m0", PHONE, &clock(0), "invalid")];
         let provider = with_lost_responses(Some(0), rejected);
         let scratch = scratch_with(db, &provider, "", 1);
-        let ran = scratch.run(["send", "--concurrency", "1"]);
-        assert_eq!(ran.code(), Some(1), "{ran}");
+        scratch.run(["send", "--concurrency", "1"]).assert_code(1);
         assert_eq!(scratch.checked_status(Some("c"))["unknown"], 1);
         assert_eq!(provider.sends(), 1);
     });
@@ -402,8 +386,7 @@ fn account_error_found_by_lookup_stops_the_campaign() {
     with_every_database(|db| {
         let provider = rejecting("credit");
         let scratch = scratch_by_reference(db, &provider);
-        let ran = scratch.run(["send", "--concurrency", "1"]);
-        assert_eq!(ran.code(), Some(3), "{ran}");
+        scratch.run(["send", "--concurrency", "1"]).assert_code(3);
         let status = scratch.checked_status(Some("c"));
         assert_eq!(status["queued"], 1, "{status}");
         assert_eq!(status["state"], "stopped", "{status}");
@@ -417,8 +400,7 @@ fn rejection_does_not_settle_earlier_attempt_in_doubt() {
         let provider = rejecting("invalid");
         let scratch = scratch_by_reference(db, &provider);
         db.run("UPDATE sms SET in_doubt = (1 = 1), resend_approved = (1 = 1), attempts = 1, reference = 'r'");
-        let ran = scratch.run(["send", "--concurrency", "1"]);
-        assert_eq!(ran.code(), Some(1), "{ran}");
+        scratch.run(["send", "--concurrency", "1"]).assert_code(1);
         let status = scratch.checked_status(Some("c"));
         assert_eq!(status["unknown"], 1, "{status}");
         assert_eq!(provider.sends(), 1);
@@ -443,8 +425,7 @@ fn absence_counts_from_when_a_dead_worker_was_reclaimed() {
         sending.kill();
         assert!(is_sending, "it ended before");
         db.run("UPDATE sms SET claimed_at = claimed_at - 600000");
-        let ran = scratch.run(["send", "--concurrency", "1"]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(["send", "--concurrency", "1"]).assert_code(0);
         assert_eq!(scratch.checked_status(Some("c"))["sent"], 1);
         assert_eq!(provider.sends(), 1);
     });
@@ -471,8 +452,7 @@ fn lookup_goes_to_the_host_of_an_overridden_url() {
     let unknown = "UPDATE sms SET state = 2, in_doubt = 1, attempts = 1, claim = 1, reference = 'r1', \
         claimed_at = created_at - 7200000, unknown_at = created_at - 7200000, doubt_claim = 1";
     sqlite(&scratch, unknown);
-    let ran = scratch.run_with(["send"], &[("PLAN", "p"), ("TOKEN", "t")]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run_with(["send"], &[("PLAN", "p"), ("TOKEN", "t")]).assert_code(0);
     let mut lines = provider.lines();
     // Its receipts are fetched from there, too.
     lines.retain(|line| !line.starts_with("GET /xms/v1/p/delivery_reports?"));
@@ -499,7 +479,7 @@ fn worker_killed_during_its_last_lookup_is_followed() {
         let section = scratch.read("smsq.toml");
         let (sending, _) = section.split_once("[providers.cellar.lookup]").expect("a lookup");
         scratch.write("smsq.toml", sending);
-        assert_eq!(scratch.run(["send"]).code(), Some(1));
+        scratch.run(["send"]).assert_code(1);
         let ended = Instant::now();
         eventually("the provider knows all", || ended.elapsed() > Duration::from_secs(1));
         scratch.write("smsq.toml", &section);
@@ -507,8 +487,7 @@ fn worker_killed_during_its_last_lookup_is_followed() {
         assert!(asking.until("it asks", || provider.lookups() > 0));
         asking.kill();
         is_silent.store(false, Ordering::Relaxed);
-        let ran = scratch.run(["send"]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(["send"]).assert_code(0);
         assert_eq!(scratch.checked_status(Some("c"))["sent"], 1);
         assert_eq!(provider.sends(), 1);
     });
@@ -521,8 +500,7 @@ fn absent_message_without_attempts_left_fails() {
         let scratch = scratch_with(db, &provider, "absent_after = \"1s\"", 1);
         let section = scratch.read("smsq.toml");
         scratch.write("smsq.toml", &format!("[retry]\nmax_attempts = 1\n{section}"));
-        let ran = scratch.run(["send"]);
-        assert_eq!(ran.code(), Some(1), "{ran}");
+        scratch.run(["send"]).assert_code(1);
         let status = scratch.checked_status(Some("c"));
         assert_eq!((&status["failed"], &status["unknown"]), (&1.into(), &0.into()));
         assert_eq!(provider.sends(), 1);
@@ -551,12 +529,10 @@ fn message_in_doubt_is_not_sent_through_another_provider() {
         );
         scratch.write("smsq.toml", &format!("{second_only}{section}"));
         let set = |provider: &str| {
-            let ran = scratch.run(["set", "--campaign", "c", "--provider", provider]);
-            assert_eq!(ran.code(), Some(0), "{ran}");
+            scratch.run(["set", "--campaign", "c", "--provider", provider]).assert_code(0);
         };
         set("attic");
-        let ran = scratch.run(["send", "--concurrency", "1"]);
-        assert_eq!(ran.code(), Some(1), "{ran}");
+        scratch.run(["send", "--concurrency", "1"]).assert_code(1);
         assert_eq!(first.sends(), 3);
         set("cellar");
         db.run(
@@ -564,18 +540,15 @@ fn message_in_doubt_is_not_sent_through_another_provider() {
              SELECT id, '+447400123457', 'Hello' FROM campaign WHERE name = 'c'",
         );
         for more in [["--concurrency", "1"], ["--on-unknown", "hold"]] {
-            let ran = scratch.run(["send", more[0], more[1]]);
-            assert_eq!(ran.code(), Some(1), "{ran}");
+            scratch.run(["send", more[0], more[1]]).assert_code(1);
             assert_eq!(second.sends(), 1);
         }
         assert_eq!(scratch.checked_status(Some("c"))["unknown"], 3);
         // Only the operator sends them again, and through another provider only if that was said, too.
         let retry = ["retry", "--unknown", "--campaign", "c"];
         for (more, exit, sent) in [(None, 1, 1), (Some("--any-provider"), 0, 4)] {
-            let ran = scratch.run(retry.into_iter().chain(more));
-            assert_eq!(ran.code(), Some(0), "{ran}");
-            let ran = scratch.run(["send", "--concurrency", "1"]);
-            assert_eq!(ran.code(), Some(exit), "{ran}");
+            scratch.run(retry.into_iter().chain(more)).assert_code(0);
+            scratch.run(["send", "--concurrency", "1"]).assert_code(exit);
             assert_eq!((first.sends(), second.sends()), (3, sent));
         }
     });

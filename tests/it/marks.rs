@@ -60,8 +60,7 @@ fn killed_worker_leaves_only_started_messages_unknown() {
         killed.kill();
 
         scratch.write("smsq.toml", &toml);
-        let ran = scratch.run(SEND);
-        assert_eq!(ran.code(), Some(1), "{ran}");
+        scratch.run(SEND).assert_code(1);
         let status = scratch.checked_status(Some("c"));
         assert_eq!(slow.sends(), 65);
         assert_eq!(status["unknown"], 64, "{status}");
@@ -88,8 +87,7 @@ fn killed_worker_releases_messages_without_a_request() {
 
         let quick = Practice::start(SandboxConfig::default());
         quick.configure_without_references(&scratch, "");
-        let ran = scratch.run(SEND);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(SEND).assert_code(0);
         assert_eq!(scratch.checked_status(Some("c"))["sent"], 20);
         quick.assert_each_once(20);
         let attempts = db.number("SELECT sum(attempts) AS value FROM sms_sent");
@@ -113,8 +111,7 @@ fn frozen_worker_makes_messages_without_a_request_unknown() {
 
     let quick = Practice::start(SandboxConfig::default());
     quick.configure_without_references(&scratch, "");
-    let ran = scratch.run(SEND);
-    assert_eq!(ran.code(), Some(1), "{ran}");
+    scratch.run(SEND).assert_code(1);
     assert_eq!(scratch.checked_status(Some("c"))["unknown"], claimed);
     quick.assert_each_once(20 - claimed);
     // It ends without having started them, so they are not in doubt any more.
@@ -135,8 +132,7 @@ fn killed_worker_leaves_its_results_to_the_next() {
         killed.kill();
         accept_sent_rows(db);
         assert!(db.number(SENDING) >= i64::try_from(answered).expect("small"));
-        let ran = scratch.run(SEND);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(SEND).assert_code(0);
         gateway.assert_each_once(40);
         assert_eq!(scratch.checked_status(Some("c"))["sent"], 40);
         let counts = db.number("SELECT sum(accepted + attempts) AS value FROM sms_sent");
@@ -157,8 +153,7 @@ fn results_of_a_killed_worker_wait_for_the_database() {
         let mut next = scratch.start(["send"]);
         next.until_printed("it tries", |said| said.contains("results wait in memory"));
         accept_sent_rows(db);
-        let ran = next.ended();
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        next.ended().assert_code(0);
         gateway.assert_each_once(40);
         assert_eq!(scratch.checked_status(Some("c"))["sent"], 40);
     });
@@ -179,8 +174,7 @@ fn messages_are_unknown_if_the_marks_are_damaged() {
         accept_sent_rows(&db);
         let claimed = db.number(SENDING);
         damage(&mark_files(&db, &scratch)[0]);
-        let ran = scratch.run(SEND);
-        assert_eq!(ran.code(), Some(1), "{ran}");
+        scratch.run(SEND).assert_code(1);
         let status = scratch.checked_status(Some("c"));
         assert_eq!(status["unknown"], claimed, "{status}");
         assert_eq!(status["queued"], 0, "{status}");
@@ -219,8 +213,7 @@ fn kills_with_64_in_flight_repeat_and_lose_nothing() {
             claimed += db.number(SENDING);
             scratch.checked_status(Some("c"));
         }
-        let ran = scratch.run(SEND);
-        assert_eq!(ran.code(), Some(1), "{ran}");
+        scratch.run(SEND).assert_code(1);
         let status = scratch.checked_status(Some("c"));
         let unknown = status["unknown"].as_i64().expect("a count");
         assert!(unknown < claimed, "{claimed} were claimed: {status}");

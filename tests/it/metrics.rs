@@ -30,8 +30,7 @@ fn metrics_file_has_the_counts_of_the_run() {
         let rejected = rejected.strip_prefix("phone\n").expect("a header");
         let double = "+447400010010\n";
         scratch.import(&format!("{}{rejected}{double}", list(7)));
-        let ran = scratch.run(SEND);
-        assert_eq!(ran.code(), Some(1), "{ran}");
+        scratch.run(SEND).assert_code(1);
         let attempts = "smsq_attempts_total{provider=\"practice\",outcome=";
         let messages = "smsq_messages{campaign=\"c\",provider=\"practice\",state=";
         for (name, value) in [
@@ -70,13 +69,13 @@ fn failed_run_keeps_the_time_of_the_last_success() {
     assert_eq!(sample(&scratch, LAST_SUCCESS), None);
 
     scratch.import(&list(1));
-    assert_eq!(scratch.run(send).code(), Some(0));
+    scratch.run(send).assert_code(0);
     assert_eq!(sample(&scratch, "smsq_run_exit_code"), Some(0.0));
     let success = sample(&scratch, LAST_SUCCESS);
     assert!(success.is_some_and(|at| at > 1.7e9), "{success:?}");
 
     let other = ["send", "--quiet", "--metrics-file", "smsq.prom", "--campaign", "none"];
-    assert_eq!(scratch.run(other).code(), Some(2));
+    scratch.run(other).assert_code(2);
     assert_eq!(sample(&scratch, "smsq_run_exit_code"), Some(2.0));
     assert_eq!(sample(&scratch, LAST_SUCCESS), success);
 }
@@ -90,10 +89,9 @@ fn older_campaigns_are_summed() {
     scratch.write("smsq.toml", &format!("[metrics]\nmax_campaigns = 1\n{toml}"));
     for (name, rows) in [("a", 1), ("b", 2), ("c", 4)] {
         scratch.write("list.csv", &list(rows));
-        let ran = scratch.run(["import", "list.csv", "--text", "Hello", "--campaign", name]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(["import", "list.csv", "--text", "Hello", "--campaign", name]).assert_code(0);
     }
-    assert_eq!(scratch.run(SEND).code(), Some(0));
+    scratch.run(SEND).assert_code(0);
     let other = "smsq_messages{campaign=\"other\",provider=\"other\",state=\"sent\"}";
     let newest = "smsq_messages{campaign=\"c\",provider=\"practice\",state=\"sent\"}";
     assert_eq!(sample(&scratch, other), Some(3.0));
@@ -106,8 +104,7 @@ fn run_writes_a_metrics_file() {
     let scratch = Scratch::new();
     scratch.write("list.csv", &list(3));
     let line = "run list.csv --text Hello --quiet --metrics-file smsq.prom";
-    let ran = scratch.run(line.split(' '));
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(line.split(' ')).assert_code(0);
     let accepted = "smsq_attempts_total{provider=\"sandbox\",outcome=\"accepted\"}";
     assert_eq!(sample(&scratch, accepted), Some(3.0));
     assert_eq!(sample(&scratch, "smsq_run_exit_code"), Some(0.0));
@@ -121,8 +118,7 @@ fn metrics_file_that_cannot_be_written_is_an_error() {
         ("missing/smsq.prom", "cannot write metrics file `missing/smsq.prom`"),
         ("-", "invalid metrics file `-`: it is not a file"),
     ] {
-        let ran = scratch.run(["send", "--metrics-file", path]);
-        assert_eq!(ran.code(), Some(2), "{ran}");
+        let ran = scratch.run(["send", "--metrics-file", path]).assert_code(2);
         assert!(ran.stderr().contains(reason), "{ran}");
     }
 }

@@ -251,8 +251,7 @@ fn dashboard_and_alerts_fit_the_metrics_of_a_run() {
     assert_eq!(prometheus.value("smsq_database_up"), Some(1.0));
     assert_eq!(prometheus.query("smsq_run_exit_code"), Some(Vec::new()));
 
-    let ran = sending.ended();
-    assert_eq!(ran.code(), Some(1), "{ran}");
+    sending.ended().assert_code(1);
     eventually("the end is read", || prometheus.value("smsq_run_exit_code") == Some(1.0));
     assert_eq!(prometheus.value(accepted), Some(120.0));
     let rejected = "smsq_attempts_total{provider=\"practice\",outcome=\"rejected\"}";
@@ -356,8 +355,7 @@ fn metrics_file_is_a_text_that_promtool_accepts() {
     let scratch = Scratch::new();
     gateway.configure_with_references(&scratch, "rate = \"100/s\"");
     scratch.import(&list(5));
-    let ran = scratch.run(["send", "--quiet", "--metrics-file", "smsq.prom"]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(["send", "--quiet", "--metrics-file", "smsq.prom"]).assert_code(0);
     let output = Command::new("promtool")
         .args(["check", "metrics"])
         .stdin(File::open(scratch.path("smsq.prom")).expect("the file"))

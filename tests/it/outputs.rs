@@ -34,14 +34,13 @@ fn report_never_overwrites_database_configuration_or_list() {
     ] {
         let before = fs::read(scratch.path(name)).ok();
         for more in [&[][..], &["--force"]] {
-            let ran = scratch.run(report(name, more));
-            assert_eq!(ran.code(), Some(2), "{ran}");
+            let ran = scratch.run(report(name, more)).assert_code(2);
             let message = format!("cannot overwrite `{name}`: it is {what}");
             assert!(ran.stderr().contains(&message), "{ran}");
         }
         assert_eq!(fs::read(scratch.path(name)).ok(), before, "{name}");
     }
-    assert_eq!(scratch.run(["check", "--offline"]).code(), Some(0));
+    scratch.run(["check", "--offline"]).assert_code(0);
 }
 
 #[test]
@@ -55,8 +54,7 @@ fn report_overwrites_another_file_only_with_force() {
     hint: `--force` replaces it
     ");
     assert_eq!(scratch.read("notes.txt"), "mine");
-    let ran = scratch.run(report("notes.txt", &["--force"]));
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(report("notes.txt", &["--force"])).assert_code(0);
     assert!(scratch.read("notes.txt").starts_with("campaign,"));
 }
 
@@ -66,7 +64,7 @@ fn report_to_dash_is_standard_output() {
     let ran = scratch.run(report("-", &[]));
     assert!(ran.stdout().starts_with("campaign,"), "{ran}");
     assert!(!scratch.path("-").exists());
-    assert_eq!(scratch.run(report("/dev/null", &[])).code(), Some(0));
+    scratch.run(report("/dev/null", &[])).assert_code(0);
 }
 
 fn mode(scratch: &Scratch, name: &str) -> u32 {
@@ -77,8 +75,7 @@ fn mode(scratch: &Scratch, name: &str) -> u32 {
 #[test]
 fn new_files_with_personal_data_are_readable_by_owner_only() {
     let scratch = imported();
-    let ran = scratch.run(report("report.csv", &[]));
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(report("report.csv", &[])).assert_code(0);
     for name in ["smsq.db", "list.rejects.csv", "report.csv"] {
         assert_eq!(mode(&scratch, name), 0o600, "{name}");
     }
@@ -91,7 +88,6 @@ fn new_files_with_personal_data_are_readable_by_owner_only() {
     // An existing file keeps its permissions.
     let shared = fs::Permissions::from_mode(0o644);
     fs::set_permissions(scratch.path("report.csv"), shared).expect("permissions");
-    let ran = scratch.run(report("report.csv", &["--force"]));
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(report("report.csv", &["--force"])).assert_code(0);
     assert_eq!(mode(&scratch, "report.csv"), 0o644);
 }

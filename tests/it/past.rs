@@ -88,15 +88,13 @@ fn worker_stops_when_its_database_lost_commits() {
         let scratch = queued(db, &provider);
         let sending = send_past_a_copy(db, &scratch, &provider);
         db.rewind();
-        let ran = sending.ended();
-        assert_eq!(ran.code(), Some(3), "{ran}");
+        let ran = sending.ended().assert_code(3);
         assert!(ran.stderr().contains("lost the last "), "{ran}");
         assert!(ran.stderr().contains(" commits of worker "), "{ran}");
         assert!((provider.sends() as u64) < MESSAGES, "it sent on");
         assert_eq!(left_files(db, &scratch, "marks").len(), 1);
 
-        let ran = scratch.run(SEND);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(SEND).assert_code(0);
         assert_eq!(twice(&provider), [] as [String; 0]);
         assert_eq!(accepted(&provider).len() as u64, MESSAGES);
         assert_eq!(scratch.checked_status(Some("c"))["sent"], MESSAGES);
@@ -115,13 +113,11 @@ fn idle_worker_notices_that_its_database_was_put_back() {
         let sent = "SELECT count(*) AS value FROM sms_sent";
         assert!(sending.until("all are sent", || db.number(sent) == 200));
         db.rewind();
-        let ran = sending.ended();
-        assert_eq!(ran.code(), Some(3), "{ran}");
+        let ran = sending.ended().assert_code(3);
         assert!(ran.stderr().contains("lost worker "), "{ran}");
         assert_eq!(provider.sends() as u64, MESSAGES);
 
-        let ran = scratch.run(SEND);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(SEND).assert_code(0);
         assert_eq!(provider.sends() as u64, MESSAGES);
         assert_eq!(scratch.checked_status(Some("c"))["sent"], MESSAGES);
     });
@@ -149,14 +145,12 @@ fn restored_messages_that_were_accepted_are_not_cancelled() {
     with_every_database(|db| {
         let (provider, scratch) = restored_after_a_kill(db);
         for file in files(db, &scratch) {
-            let ran = settle(&scratch, &file);
-            assert_eq!(ran.code(), Some(0), "{ran}");
+            let ran = settle(&scratch, &file).assert_code(0);
             assert!(ran.json()["settled"].as_u64() >= Some(40), "{ran}");
         }
         let what = "SELECT count(*) AS value FROM audit WHERE what = 'settle'";
         assert_eq!(db.number(what), 1);
-        let ran = scratch.run(["cancel", "c"]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(["cancel", "c"]).assert_code(0);
         let cancelled = db.words("SELECT phone AS value FROM sms_failed");
         let cancelled: BTreeSet<String> = cancelled.into_iter().flatten().collect();
         let arrived: BTreeSet<String> = accepted(&provider).into_keys().collect();
@@ -185,8 +179,7 @@ fn assert_cancelled_without_accepted(db: &Database, scratch: &Scratch, provider:
 fn cancel_after_a_restore_keeps_accepted_messages() {
     with_every_database(|db| {
         let (provider, scratch) = restored_after_a_kill(db);
-        let ran = scratch.run(["cancel", "c"]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(["cancel", "c"]).assert_code(0);
         assert_cancelled_without_accepted(db, &scratch, &provider);
     });
 }
@@ -199,7 +192,7 @@ fn send_without_messages_settles_what_workers_left() {
         let aside = scratch.path("aside");
         fs::rename(&folder, &aside).expect("moved");
         // As from another host.
-        assert_eq!(scratch.run(["cancel", "c"]).code(), Some(0));
+        scratch.run(["cancel", "c"]).assert_code(0);
         fs::rename(&aside, &folder).expect("moved back");
         let ran = scratch.run(SEND);
         assert!(matches!(ran.code(), Some(0 | 1)), "{ran}");
@@ -217,8 +210,7 @@ fn worker_that_settled_another_may_lose_its_commits() {
         let earlier = provider.sends();
         assert!(second.until("it sends", || provider.sends() >= earlier + 20));
         db.rewind();
-        let ran = second.ended();
-        assert_eq!(ran.code(), Some(3), "{ran}");
+        second.ended().assert_code(3);
 
         let ran = scratch.run(SEND);
         assert!(matches!(ran.code(), Some(0 | 1)), "{ran}");
@@ -240,8 +232,7 @@ fn file_without_a_message_of_the_database_is_kept() {
         assert_ne!(left, [] as [PathBuf; 0]);
         for file in left {
             let path = file.to_str().expect("a path");
-            let ran = scratch.run_with(["settle", "--journal", path], &at_other);
-            assert_eq!(ran.code(), Some(2), "{ran}");
+            let ran = scratch.run_with(["settle", "--journal", path], &at_other).assert_code(2);
             assert!(ran.stderr().contains("no message of this database"), "{ran}");
             assert!(file.exists());
         }
@@ -261,8 +252,7 @@ fn message_that_has_the_id_of_a_lost_one_is_sent() {
         );
         let before = provider.sends() as u64;
         let ready = db.number("SELECT count(*) AS value FROM sms").unsigned_abs();
-        let ran = scratch.run(SEND);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(SEND).assert_code(0);
         assert_eq!(provider.sends() as u64, before + ready);
     });
 }
@@ -281,22 +271,18 @@ fn worker_stops_when_its_file_is_replaced() {
     for ending in ["-wal", "-shm"] {
         fs::remove_file(format!("{file}{ending}")).expect("removed");
     }
-    let ran = sending.ended();
-    assert_eq!(ran.code(), Some(3), "{ran}");
+    let ran = sending.ended().assert_code(3);
     assert!(ran.stderr().contains("the file was replaced"), "{ran}");
     let before = provider.sends();
     assert!((before as u64) < MESSAGES, "it sent on");
 
-    let ran = scratch.run(SEND);
-    assert_eq!(ran.code(), Some(2), "{ran}");
+    let ran = scratch.run(SEND).assert_code(2);
     assert!(ran.stderr().contains("smsq settle --journal "), "{ran}");
     assert_eq!(provider.sends(), before);
     for file in files(&db, &scratch) {
-        let ran = settle(&scratch, &file);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        settle(&scratch, &file).assert_code(0);
     }
-    let ran = scratch.run(SEND);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(SEND).assert_code(0);
     assert_eq!(twice(&provider), [] as [String; 0]);
     assert_eq!(accepted(&provider).len() as u64, MESSAGES);
     assert_eq!(scratch.checked_status(Some("c"))["sent"], MESSAGES);
@@ -309,8 +295,7 @@ fn copy_of_a_database_does_not_take_its_journal() {
         let copy = Database::new(db.kind);
         let at_copy = [("SMSQ__DATABASE__URL", copy.url.as_str())];
         let import = ["import", "list.csv", "--text", "Hello", "--campaign", "c"];
-        let ran = scratch.run_with(import, &at_copy);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run_with(import, &at_copy).assert_code(0);
         let created_at = db.number("SELECT min(created_at) AS value FROM campaign");
         copy.run(&format!("UPDATE campaign SET created_at = {created_at}"));
         // While the worker of the original lives, a worker of the copy leaves its marks alone.
@@ -318,13 +303,11 @@ fn copy_of_a_database_does_not_take_its_journal() {
         assert_eq!(marks.len(), 1);
         let pause = ["pause", "c"];
         assert_eq!(scratch.run_with(pause, &at_copy).code(), Some(0));
-        let ran = scratch.run_with(SEND, &at_copy);
-        assert_eq!(ran.code(), Some(3), "{ran}");
+        scratch.run_with(SEND, &at_copy).assert_code(3);
         assert_eq!(left_files(db, &scratch, "marks"), marks);
 
         sending.signal(Signal::TERM);
-        let ran = sending.ended();
-        assert_eq!(ran.code(), Some(2), "{ran}");
+        sending.ended().assert_code(2);
         let journals = left_files(db, &scratch, "jsonl");
         assert_eq!(journals.len(), 1);
         if db.kind == Kind::Sqlite {
@@ -335,18 +318,15 @@ fn copy_of_a_database_does_not_take_its_journal() {
             let name = journals[0].file_name().expect("a name");
             fs::copy(&journals[0], folder.join(name)).expect("a copy");
         }
-        let ran = scratch.run_with(["resume", "c"], &at_copy);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run_with(["resume", "c"], &at_copy).assert_code(0);
         let before = gateway.accepted();
-        let ran = scratch.run_with(SEND, &at_copy);
-        assert_eq!(ran.code(), Some(2), "{ran}");
+        let ran = scratch.run_with(SEND, &at_copy).assert_code(2);
         assert!(ran.stderr().contains("smsq settle --journal "), "{ran}");
         assert_eq!(gateway.accepted(), before);
         assert_eq!(copy.number("SELECT count(*) AS value FROM sms_sent"), 0);
 
         accept_sent_rows(db);
-        let ran = scratch.run(SEND);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(SEND).assert_code(0);
         gateway.assert_each_once(40);
         assert_eq!(left_files(db, &scratch, "jsonl"), [] as [PathBuf; 0]);
     });

@@ -46,11 +46,9 @@ fn practice_imports_nothing_into_a_database_that_is_made_meanwhile() {
         assert!(practice.until("it reads its list", is_reading));
         practice.freeze();
         let line = format!("import real.csv --text Hello --campaign r --database {}", db.url);
-        let real = run(&scratch, &line);
-        assert_eq!(real.code(), Some(0), "{real}");
+        run(&scratch, &line).assert_code(0);
         practice.signal(Signal::CONT);
-        let ended = practice.ended();
-        assert_eq!(ended.code(), Some(2), "{ended}");
+        let ended = practice.ended().assert_code(2);
         assert!(ended.stderr().contains("is not a practice database"), "{ended}");
         let campaigns = "SELECT name AS value FROM campaign WHERE id > 1";
         assert_eq!(db.words(campaigns), [Some("r".to_owned())]);
@@ -113,9 +111,7 @@ fn practice_database_is_marked_once_and_says_so_in_json() {
         let database = &db.url;
         let json = |line: &str| {
             let line = format!("{line} --database {database} --format json");
-            let ran = run(&scratch, &line);
-            assert_eq!(ran.code(), Some(0), "{ran}");
-            ran
+            run(&scratch, &line).assert_code(0)
         };
         assert_says(&json("run list.csv --text Hi --campaign c --practice"), true);
         for line in [
@@ -152,8 +148,7 @@ fn messages_of_practice_and_others_never_meet() {
             "serve --send --listen 127.0.0.1:0",
             "receipts",
         ] {
-            let ran = run(&scratch, &format!("{line} --database {database}"));
-            assert_eq!(ran.code(), Some(2), "{ran}");
+            let ran = run(&scratch, &format!("{line} --database {database}")).assert_code(2);
             assert!(ran.stderr().contains("is a practice database"), "{ran}");
             assert!(ran.stderr().contains("or add `--practice` to"), "{ran}");
         }
@@ -177,20 +172,17 @@ fn practice_gateway_gets_no_other_messages() {
         scratch.write("list.csv", &list(3));
         let database = &db.url;
         let with = |line: &str| run(&scratch, &format!("{line} --database {database}"));
-        let ran = with("import list.csv --text Hi --format json");
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        let ran = with("import list.csv --text Hi --format json").assert_code(0);
         assert_says(&ran, false);
         for line in [
             "send --yes --practice",
             "run list.csv --text Hi --campaign other --yes --practice",
             "serve --send --listen 127.0.0.1:0 --practice",
         ] {
-            let ran = with(line);
-            assert_eq!(ran.code(), Some(2), "{ran}");
+            let ran = with(line).assert_code(2);
             assert!(ran.stderr().contains("is not a practice database"), "{ran}");
         }
-        let ran = with("send --yes --format json");
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        let ran = with("send --yes --format json").assert_code(0);
         assert_says(&ran, false);
         assert!(!with("status").stdout().contains("practice"));
         assert_eq!(provider.sends(), 3);
@@ -211,8 +203,7 @@ fn practice_sends_to_no_configured_provider_and_no_hook() {
     scratch.write("smsq.toml", &format!("{section}{hooks}")).write("list.csv", &list(3));
     let ran = run(&scratch, "run list.csv --text Hi --practice");
     assert_marked(&ran, 0);
-    let ran = run(&scratch, "run list.csv --text Hi --practice --provider cellar");
-    assert_eq!(ran.code(), Some(2), "{ran}");
+    let ran = run(&scratch, "run list.csv --text Hi --practice --provider cellar").assert_code(2);
     assert!(ran.stderr().contains("omit `--provider`"), "{ran}");
     assert_eq!(provider.lines(), Vec::<String>::new());
     let waiting = "SELECT count(*) FROM hook_event";
@@ -311,8 +302,7 @@ fn import_after_practice_says_where_it_writes() {
     let scratch = Scratch::new();
     scratch.write("list.csv", &list(1));
     run(&scratch, "run list.csv --text Hi");
-    let ran = run(&scratch, "import list.csv --text Hi -q");
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    let ran = run(&scratch, "import list.csv --text Hi -q").assert_code(0);
     assert_eq!(
         ran.stderr().trim_end(),
         "warning: the messages go to `smsq.db`, not to the practice database `smsq-practice.db`: \
@@ -331,8 +321,7 @@ fn server_with_tokens_does_not_practise_after_practice() {
     let made = run(&scratch, "serve token ann --role send").stderr();
     let token = made.split(['"', '\'', ' ', '\n']).find(|word| word.starts_with("ann:"));
     let tokens = [("SMSQ__SERVE__TOKENS", token.expect("a line for the configuration"))];
-    let ran = scratch.run_with(["serve", "--listen", "127.0.0.1:0"], &tokens);
-    assert_eq!(ran.code(), Some(2), "{ran}");
+    let ran = scratch.run_with(["serve", "--listen", "127.0.0.1:0"], &tokens).assert_code(2);
     assert!(ran.stderr().contains("no provider is configured"), "{ran}");
 }
 
@@ -379,8 +368,7 @@ fn configured_sandbox_section_is_not_practice() {
     let scratch = Scratch::new();
     gateway.configure_with_references(&scratch, "");
     scratch.write("list.csv", &list(2));
-    let ran = run(&scratch, "run list.csv --text Hi --format json");
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    let ran = run(&scratch, "run list.csv --text Hi --format json").assert_code(0);
     assert_eq!(ran.json()["practice"], Value::Bool(false), "{ran}");
     gateway.assert_each_once(2);
 }

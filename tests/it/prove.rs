@@ -144,8 +144,7 @@ fn rounds_of_faults_on_mysql_break_no_promise() {
 fn prove_refuses_a_database_that_is_in_use() {
     let scratch = Scratch::new();
     scratch.import("phone\n+447400123456\n");
-    let ran = scratch.run(["prove", "--database", "sqlite://smsq.db"]);
-    assert_eq!(ran.code(), Some(2), "{ran}");
+    let ran = scratch.run(["prove", "--database", "sqlite://smsq.db"]).assert_code(2);
     let expected = "error: the database has campaigns or messages\nhint: use a database of its own";
     assert!(ran.stderr().starts_with(expected), "{ran}");
     assert!(scratch.run(["status"]).stdout().contains('c'));
@@ -159,8 +158,7 @@ fn prove_ignores_the_configured_database() {
     let line = ["prove", "--rounds", "1", "--messages", "20", "--seed", "3"];
     let settings =
         [("SMSQ__DATABASE__URL", "sqlite://smsq.db"), ("SMSQ__SENDER__CONCURRENCY", "0")];
-    let ran = scratch.run_with(line, &settings);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run_with(line, &settings).assert_code(0);
     assert_eq!(scratch.run(["status", "--format", "json"]).stdout(), before);
 }
 
@@ -206,8 +204,7 @@ fn interrupted_prove_ends_what_it_started() {
     let folder = folder.display().to_string();
     proving.until("gateway and workers run", || processes_below(&folder) > 3);
     proving.signal(Signal::INT);
-    let ran = proving.ended();
-    assert_eq!(ran.code(), Some(130), "{ran}");
+    proving.ended().assert_code(130);
     eventually("no process is left", || processes_below(&folder) == 0);
     let left = std::fs::read_dir(&folder).expect("the folder").count();
     assert_eq!(left, 0, "temporary files are deleted");
@@ -233,8 +230,7 @@ fn prove_judges_by_the_log_of_another_gateway() {
         ];
         scratch.run(line.into_iter().chain(["--seed", seed]))
     };
-    let ran = prove("5");
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    prove("5").assert_code(0);
     // A gateway that texts someone twice is found, whoever is to blame.
     let log = scratch.path("gateway.jsonl");
     let doubling = std::thread::spawn(move || {

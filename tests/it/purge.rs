@@ -13,8 +13,7 @@ fn settled_long_ago(scratch: &Scratch, db: &Database) -> Gateway {
     let gateway = Gateway::start(scratch, &[]);
     scratch.write_cellar(&gateway.url);
     scratch.import(LIST);
-    let ran = scratch.run(["send", "--quiet"]);
-    assert_eq!(ran.code(), Some(1), "{ran}");
+    scratch.run(["send", "--quiet"]).assert_code(1);
     age(db);
     gateway
 }
@@ -25,7 +24,7 @@ fn purge_counts_the_chunk_that_a_signal_interrupts() {
     let gateway = Gateway::start(&scratch, &[]);
     scratch.write_cellar(&gateway.url);
     scratch.import(&list(3));
-    assert_eq!(scratch.run(["send"]).code(), Some(0));
+    scratch.run(["send"]).assert_code(0);
     sqlite(&scratch, "UPDATE sms_sent SET sent_at = 1");
     let lock = Lock::hold(&scratch);
     let mut purging = scratch.start(["-vv", "purge", "--older-than", "90d", "--yes"]);
@@ -34,8 +33,7 @@ fn purge_counts_the_chunk_that_a_signal_interrupts() {
     purging.signal(Signal::INT);
     purging.until_printed("it stops", |said| said.contains("stopping: "));
     drop(lock);
-    let ran = purging.ended();
-    assert_eq!(ran.code(), Some(130), "{ran}");
+    let ran = purging.ended().assert_code(130);
     assert!(ran.stderr().contains("purged 3 messages (3 sent)"), "{ran}");
     assert_eq!(sqlite(&scratch, "SELECT count(*) FROM sms_sent"), "0");
 }
@@ -142,8 +140,7 @@ fn purge_of_a_phone_deletes_queued_messages() {
     let gateway = Gateway::start(&scratch, &[]);
     scratch.write_cellar(&gateway.url);
     scratch.import(LIST);
-    let ran = scratch.run(["suppress", "add", "+447400123499"]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(["suppress", "add", "+447400123499"]).assert_code(0);
     let line = ["purge", "--phone", "07400 123456", "--region", "GB"];
     snapshot!(scratch.run(line.into_iter().chain(["--dry-run"])), @r"
     exit 0
@@ -156,8 +153,7 @@ fn purge_of_a_phone_deletes_queued_messages() {
     purged 1 message (1 cancelled)
     the suppression list is not purged: `smsq suppress add` keeps a phone from being texted again
     ");
-    let ran = scratch.run(["send", "--quiet"]);
-    assert_eq!(ran.code(), Some(1), "{ran}");
+    scratch.run(["send", "--quiet"]).assert_code(1);
     let status = scratch.checked_status(Some("c"));
     assert_eq!((&status["sent"], &status["cancelled"]), (&2.into(), &1.into()));
     let known = "SELECT count(*) AS value FROM sms_key WHERE dedupe_key = '+447400123456'";
@@ -181,8 +177,7 @@ fn purge_rejects_invalid_arguments() {
         (&["purge", "--older-than", "5h"], "messages are kept for at least a day"),
         (&["purge", "--older-than", "90d", "--phone", "1"], "cannot be used with"),
     ] {
-        let ran = scratch.run(line.iter().copied());
-        assert_eq!(ran.code(), Some(2), "{ran}");
+        let ran = scratch.run(line.iter().copied()).assert_code(2);
         assert!(ran.stderr().contains(why), "{ran}");
     }
 }

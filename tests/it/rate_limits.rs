@@ -87,13 +87,11 @@ fn rate_limit_holds_across_restarts() {
     let mut sending = scratch.start(SEND);
     assert!(sending.until("a second's worth", || gateway.accepted() >= 50));
     sending.signal(Signal::TERM);
-    let ran = sending.ended();
-    assert_eq!(ran.code(), Some(143), "{ran}");
+    sending.ended().assert_code(143);
     let mut sending = scratch.start(SEND);
     assert!(sending.until("another second's worth", || gateway.accepted() >= 100));
     sending.kill();
-    let ran = scratch.run(SEND);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(SEND).assert_code(0);
     gateway.assert_each_once(160);
     assert_kept(&gateway, &stalls, 50);
 }
@@ -109,10 +107,8 @@ fn two_processes_share_a_limit_when_one_is_killed() {
     let mut other = scratch.start(SEND);
     assert!(other.until("a second's worth", || gateway.accepted() >= 25));
     other.kill();
-    let again = scratch.run(SEND);
-    assert_eq!(again.code(), Some(0), "{again}");
-    let ran = one.ended();
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(SEND).assert_code(0);
+    one.ended().assert_code(0);
     gateway.assert_each_once(70);
     assert_kept(&gateway, &stalls, 20);
 }
@@ -141,8 +137,7 @@ fn new_limit_reaches_a_running_worker() {
     gateway.configure_with_references(&scratch, "");
     scratch.import(&list(2_000));
     let set = |rate| {
-        let ran = scratch.run(["set", "--campaign", "c", "--rate", rate]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(["set", "--campaign", "c", "--rate", rate]).assert_code(0);
     };
     set("200/s");
     let mut sending = scratch.start(SEND);
@@ -173,8 +168,7 @@ fn nothing_is_sent_before_retry_after() {
     let scratch = Scratch::new();
     gateway.configure_with_references(&scratch, "");
     scratch.import(&list(60));
-    let ran = scratch.run(["send", "--quiet", "--concurrency", "4"]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(["send", "--quiet", "--concurrency", "4"]).assert_code(0);
     gateway.assert_each_once(60);
     let messages = gateway.messages();
     let silence = messages.windows(2).map(|two| two[1].at_ms - two[0].at_ms).max();
@@ -197,8 +191,7 @@ fn throttled_message_shows_its_next_attempt() {
     let scratch = Scratch::new();
     gateway.configure_with_references(&scratch, "");
     scratch.import(&list(6));
-    let ran = scratch.run(["send", "-v", "--concurrency", "1"]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    let ran = scratch.run(["send", "-v", "--concurrency", "1"]).assert_code(0);
     let output = ran.to_string();
     let mut waits = output
         .split("will be tried again in ")
@@ -215,8 +208,7 @@ fn throttling_by_the_gateway_counts_no_attempt() {
     let scratch = Scratch::new();
     gateway.configure_with_references(&scratch, "");
     scratch.import(&list(50));
-    let ran = scratch.run(SEND);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(SEND).assert_code(0);
     gateway.assert_each_once(50);
     assert!(gateway.requests() > 50, "it was never over the limit");
     assert_eq!(sqlite(&scratch, "SELECT max(attempts) FROM sms_sent"), "1");
@@ -252,8 +244,7 @@ fn slow_handshakes_neither_exceed_the_limit_nor_starve_sending() {
         "rate = \"20/s\"\ntimeout = \"10s\"",
     );
     scratch.import(&list(60));
-    let ran = scratch.start(SEND).ended();
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.start(SEND).ended().assert_code(0);
     gateway.assert_each_once(60);
     assert_kept(&gateway, &stalls, 20);
     assert_eq!(sqlite(&scratch, "SELECT max(attempts) FROM sms_sent"), "1");
@@ -268,9 +259,8 @@ fn slow_handshakes_do_not_exceed_a_campaign_limit() {
     Practice::configure_with_references_at(&front.url(), &scratch, "timeout = \"10s\"");
     scratch.import(&list(40));
     let line = ["set", "--campaign", "c", "--rate", "20/s"];
-    assert_eq!(scratch.run(line).code(), Some(0));
-    let ran = scratch.start(SEND).ended();
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(line).assert_code(0);
+    scratch.start(SEND).ended().assert_code(0);
     gateway.assert_each_once(40);
     assert_kept(&gateway, &stalls, 20);
 }
@@ -283,10 +273,8 @@ fn message_that_expires_while_connecting_is_not_sent() {
     Practice::configure_with_references_at(&front.url(), &scratch, "timeout = \"10s\"");
     scratch.write("list.csv", &list(5));
     let line = "import list.csv --text Hello --campaign c --expires +1s";
-    let ran = scratch.run(line.split(' '));
-    assert_eq!(ran.code(), Some(0), "{ran}");
-    let ran = scratch.start(SEND).ended();
-    assert_eq!(ran.code(), Some(1), "{ran}");
+    scratch.run(line.split(' ')).assert_code(0);
+    scratch.start(SEND).ended().assert_code(1);
     let arrived = gateway.requests();
     let status = scratch.checked_status(Some("c"));
     assert_eq!(status["sent"], arrived, "{status}");
@@ -345,8 +333,7 @@ fn retry_after_is_cut_shown_and_lifted() {
         gateway.configure_with_references(&scratch, "");
         scratch.import(&list(3));
         for _ in 0..2 {
-            let ran = scratch.start(["send", "--no-wait"]).ended();
-            assert_eq!(ran.code(), Some(3), "{ran}");
+            let ran = scratch.start(["send", "--no-wait"]).ended().assert_code(3);
             assert!(ran.stderr().contains("as `practice` asked"), "{ran}");
         }
         assert!(gateway.requests() <= 3);
@@ -368,10 +355,8 @@ fn retry_after_is_cut_shown_and_lifted() {
         assert_eq!(sending.ended().code(), Some(143));
         willing.configure_with_references(&scratch, "");
         let sending = scratch.start(["send"]);
-        let ran = scratch.run(["providers", "resume", "practice"]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
-        let ran = sending.ended();
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(["providers", "resume", "practice"]).assert_code(0);
+        sending.ended().assert_code(0);
         willing.assert_each_once(3);
     });
 }

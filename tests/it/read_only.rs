@@ -58,8 +58,7 @@ fn reading_commands_leave_the_file_unchanged() {
     scratch.import(&list(3));
     let before = fs::read(scratch.path("smsq.db")).expect("the file");
     for line in READING {
-        let ran = scratch.run(line.iter().copied());
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(line.iter().copied()).assert_code(0);
     }
     assert_eq!(fs::read(scratch.path("smsq.db")).expect("the file"), before);
 }
@@ -71,18 +70,14 @@ fn database_on_a_read_only_disk_can_be_read() {
     let Some(mut disk) = Disk::mount(&scratch, "4m") else {
         return;
     };
-    let ran = disk.smsq("import list.csv --text Hi --campaign c");
-    assert_eq!(ran.code(), Some(0), "{ran}");
-    let ran = disk.run("mount -o remount,ro disk");
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    disk.smsq("import list.csv --text Hi --campaign c").assert_code(0);
+    disk.run("mount -o remount,ro disk").assert_code(0);
     for line in READING {
-        let ran = disk.smsq(&line.join(" "));
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        disk.smsq(&line.join(" ")).assert_code(0);
     }
     let ran = disk.smsq("status");
     assert!(ran.stdout().contains("imported  3"), "{ran}");
-    let ran = disk.smsq("pause --campaign c");
-    assert_eq!(ran.code(), Some(2), "{ran}");
+    disk.smsq("pause --campaign c").assert_code(2);
 }
 
 #[test]
@@ -127,8 +122,7 @@ fn reading_commands_need_only_select_on_a_server() {
 fn commands_use_the_practice_database_until_there_is_another() {
     let scratch = Scratch::new();
     scratch.write("list.csv", "phone\n+447400123456\n");
-    let ran = scratch.run(["run", "list.csv", "--text", "Hi"]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(["run", "list.csv", "--text", "Hi"]).assert_code(0);
     let campaign = scratch.run(["status", "--format", "json"]).json();
     let campaign = campaign["campaigns"][0]["campaign"].as_str().expect("a name");
     for line in [
@@ -144,16 +138,14 @@ fn commands_use_the_practice_database_until_there_is_another() {
         vec!["suppress", "list", "--quiet"],
         vec!["purge", "--older-than", "30d", "--dry-run", "--quiet"],
     ] {
-        let ran = scratch.run(line);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        let ran = scratch.run(line).assert_code(0);
         let says = "`smsq-practice.db` is a practice database: no phone gets its messages; `smsq.db` does not exist yet";
         assert!(ran.stderr().contains(says), "{ran}");
     }
     assert!(scratch.run(["status"]).stdout().contains("imported  1"));
     let ran = scratch.run(["resume", campaign]);
     assert!(ran.stderr().contains("already active"), "{ran}");
-    let ran = scratch.run(["send"]);
-    assert_eq!(ran.code(), Some(2), "{ran}");
+    let ran = scratch.run(["send"]).assert_code(2);
     assert!(ran.stderr().contains("add `--practice` to `run`, `send` or `serve`"), "{ran}");
     assert!(!scratch.path("smsq.db").exists());
     scratch.write_cellar("http://127.0.0.1:9");

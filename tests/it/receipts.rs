@@ -159,8 +159,7 @@ fn every_message_has_the_gateways_state(messages: u64, database: &Database) {
     };
     let outcomes = gateway.outcomes();
     eventually("all receipts have come", || {
-        let rechecked = scratch.run(RECHECK);
-        assert_eq!(rechecked.code(), Some(0), "{rechecked}");
+        scratch.run(RECHECK).assert_code(0);
         let status = scratch.checked_status(Some("c"));
         status["delivery"]["awaiting"] == missing(&outcomes)
     });
@@ -242,8 +241,7 @@ fn killed_puller_loses_no_stored_receipt() {
         let outcomes = gateway.outcomes();
         let missing = outcomes.iter().filter(|one| one.state == "no_report").count();
         eventually("all receipts have come", || {
-            let rechecked = scratch.run(RECHECK);
-            assert_eq!(rechecked.code(), Some(0), "{rechecked}");
+            scratch.run(RECHECK).assert_code(0);
             let status = scratch.checked_status(Some("c"));
             status["delivery"]["awaiting"] == missing
         });
@@ -337,8 +335,7 @@ fn undelivered_messages_are_fixed_and_imported_once() {
     scratch.import(&list(4));
     scratch.run(["send", "--wait-receipts=60s", "--concurrency", "1"]);
     let line = ["report", "--undelivered", "--format", "csv", "--output", "again.csv"];
-    let ran = scratch.run(line);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(line).assert_code(0);
     let csv = scratch.read("again.csv");
     assert!(csv.starts_with("phone,content,smsq_id,"), "{csv}");
     // The first of the two is fixed.
@@ -421,13 +418,12 @@ fn messages_sent_before_receipts_were_on_are_not_awaited() {
         let gateway = gateway(Faults::default());
         gateway.configure_with_references(&scratch, "honours_reference = false\n");
         scratch.import(&list(7));
-        assert_eq!(scratch.run(SEND).code(), Some(0));
+        scratch.run(SEND).assert_code(0);
         let status = scratch.checked_status(Some("c"));
         assert!(status["delivery"].is_null(), "{status}");
         configure(&gateway, &scratch, "");
         scratch.import(&list(9));
-        let ran = scratch.run_with(SEND, &[("SMSQ__RECEIPTS__WAIT", "60s")]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run_with(SEND, &[("SMSQ__RECEIPTS__WAIT", "60s")]).assert_code(0);
         let status = scratch.checked_status(Some("c"));
         let expected = json!({
             "delivered": 2, "undelivered": 0, "expired": 0, "no_report": 0, "awaiting": 0,
@@ -449,7 +445,7 @@ fn one_process_of_two_fetches_the_receipts() {
     // A process makes one request in a minute.
     configure(&gateway, &scratch, "rate = \"1/min\"\nevery = \"1ms\"");
     scratch.import(&list(1));
-    assert_eq!(scratch.run(["send"]).code(), Some(0));
+    scratch.run(["send"]).assert_code(0);
     let _one = scratch.start(["receipts", "--follow", "--quiet"]);
     eventually("another process is busy", || {
         let ran = scratch.run(["receipts"]);
@@ -502,7 +498,7 @@ fn sandbox_posts_receipts() {
     let gateway = Gateway::start(&scratch, &["--receipts-to", &to]);
     scratch.write_cellar(&gateway.url);
     scratch.import(&list(1));
-    assert_eq!(scratch.run(["send"]).code(), Some(0));
+    scratch.run(["send"]).assert_code(0);
     for _ in 0..2 {
         let request = received.recv_timeout(PATIENCE).expect("a request");
         assert!(request.starts_with("POST /receipts HTTP/1.1"), "{request}");
@@ -548,8 +544,7 @@ states = {{ 1 = "delivered", 2 = "undelivered" }}
         ),
     );
     scratch.import(&list(rows));
-    let sent = scratch.run(SEND);
-    assert_eq!(sent.code(), Some(0), "{sent}");
+    scratch.run(SEND).assert_code(0);
 }
 
 fn page(id: &str, state: u8, next: &str) -> String {
@@ -577,8 +572,7 @@ fn page_that_fails_once_is_requested_again() {
     let (first, second) = (page("x", 1, r#""/list?2""#), page("m1", 1, "null"));
     let gateway = Scripted::in_order(&[ACCEPTED, ("200 OK", &first), FAILED, ("200 OK", &second)]);
     one_sent_message(&scratch, &gateway);
-    let ran = scratch.run(["receipts"]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(["receipts"]).assert_code(0);
     assert_eq!(scratch.checked_status(Some("c"))["delivery"]["delivered"], 1);
     assert_eq!(gateway.requests()[1..], ["GET /list", "GET /list?2", "GET /list?2"]);
 }
@@ -592,11 +586,9 @@ fn pass_continues_where_the_last_one_stopped() {
         let answers = [&[ACCEPTED, ("200 OK", &first)], &down[..], &[("200 OK", &second)]];
         let gateway = Scripted::in_order(&answers.concat());
         one_sent_message(&scratch, &gateway);
-        let stopped = scratch.run(["receipts"]);
-        assert_eq!(stopped.code(), Some(3), "{stopped}");
+        scratch.run(["receipts"]).assert_code(3);
         let before = gateway.requests().len();
-        let ran = scratch.run(["receipts"]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(["receipts"]).assert_code(0);
         assert_eq!(gateway.requests()[before..], ["GET /list?2"]);
         assert_eq!(scratch.checked_status(Some("c"))["delivery"]["delivered"], 1);
         let none = database.number("SELECT count(position) AS value FROM receipt_pull");
@@ -617,8 +609,7 @@ fn receipts_behind_a_url_of_the_next_page_are_applied() {
             })
         });
         sent_messages(&scratch, &gateway.url(), 2, QUERY);
-        let ran = scratch.run(["receipts"]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(["receipts"]).assert_code(0);
         let delivery = &scratch.checked_status(Some("c"))["delivery"];
         assert_eq!(delivery["delivered"], 1, "{delivery}");
         assert_eq!(delivery["undelivered"], 1, "{delivery}");
@@ -638,8 +629,7 @@ fn pages_that_point_at_each_other_are_read_once() {
     let answers = [&[ACCEPTED][..], &circle].concat();
     let gateway = Scripted::in_order(&answers);
     one_sent_message(&scratch, &gateway);
-    let ran = scratch.run(["receipts"]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    let ran = scratch.run(["receipts"]).assert_code(0);
     let asked = gateway.requests().len() - 1;
     assert!((2..=3).contains(&asked), "{asked}");
     // They belong to messages of another program.
@@ -671,11 +661,9 @@ receipts = {{ pull = "sweep", url = "{url}/list", rate = "1000/s", list = "/item
     let sections = [section("one", &one.url()), section("other", &other.url())].concat();
     scratch.write("smsq.toml", &format!("default_provider = \"one\"\n{sections}"));
     scratch.import(&list(1));
-    let sent = scratch.run(SEND);
-    assert_eq!(sent.code(), Some(1), "{sent}");
+    scratch.run(SEND).assert_code(1);
     assert_eq!(scratch.checked_status(Some("c"))["unknown"], 1);
-    let ran = scratch.run(["receipts"]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(["receipts"]).assert_code(0);
     assert_eq!(one.requests().last().map(String::as_str), Some("GET /list"));
     assert_eq!(other.requests(), Vec::<String>::new());
 }

@@ -60,20 +60,17 @@ const ADD: [&str; 16] = [
 ];
 
 fn add(scratch: &Scratch, more: &[&str]) {
-    let ran = scratch.run(ADD.into_iter().chain(more.iter().copied()));
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(ADD.into_iter().chain(more.iter().copied())).assert_code(0);
 }
 
 fn run_now(scratch: &Scratch) -> Value {
-    let ran = scratch.run(["schedule", "run", "daily", "--format", "json"]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    let ran = scratch.run(["schedule", "run", "daily", "--format", "json"]).assert_code(0);
     ran.json()
 }
 
 /// The schedule, as the list shows it.
 fn listed(scratch: &Scratch) -> Value {
-    let ran = scratch.run(["schedule", "list", "--format", "json"]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    let ran = scratch.run(["schedule", "list", "--format", "json"]).assert_code(0);
     ran.json()["schedules"][0].clone()
 }
 
@@ -95,15 +92,13 @@ fn schedule_is_added_paused_resumed_and_removed() {
         assert!(shown["next_at"].is_string(), "{shown}");
         expect_error(&scratch.run(ADD), "schedule `daily` exists already");
         for (action, state) in [("pause", "paused"), ("pause", "paused"), ("resume", "active")] {
-            let ran = scratch.run(["schedule", action, "daily"]);
-            assert_eq!(ran.code(), Some(0), "{ran}");
+            scratch.run(["schedule", action, "daily"]).assert_code(0);
             assert_eq!(listed(&scratch)["state"], state);
         }
         let unknown = scratch.run(["schedule", "pause", "dayly"]);
         expect_error(&unknown, "unknown schedule `dayly`");
         assert!(unknown.stderr().contains("did you mean `daily`?"), "{unknown}");
-        let ran = scratch.run(["schedule", "remove", "daily"]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(["schedule", "remove", "daily"]).assert_code(0);
         assert!(listed(&scratch).is_null());
         let audit = db.words("SELECT detail AS value FROM audit ORDER BY id");
         let audit: Vec<String> = audit.into_iter().flatten().collect();
@@ -166,24 +161,23 @@ fn run_adds_each_key_once_in_a_period() {
         let second = run_now(&scratch);
         assert_eq!(second["campaign"], first["campaign"]);
         assert_eq!((&second["accepted"], &second["duplicates"]), (&5.into(), &20.into()));
-        assert_eq!(scratch.run(["send"]).code(), Some(0));
+        scratch.run(["send"]).assert_code(0);
         gateway.assert_each_once(25);
         // A purge does not forget the keys of a period that has not ended.
         let days: i64 = 100 * 24 * 60 * 60 * 1_000;
         db.run(&format!("UPDATE sms_sent SET sent_at = sent_at - {days}"));
-        let purged = scratch.run(["purge", "--older-than", "30d", "--yes"]);
-        assert_eq!(purged.code(), Some(0), "{purged}");
+        scratch.run(["purge", "--older-than", "30d", "--yes"]).assert_code(0);
         assert_eq!(db.number("SELECT count(*) AS value FROM sms_sent"), 0);
         assert_eq!(run_now(&scratch)["accepted"], 0);
         // Nor is a schedule of the same name that is added again a reason.
-        assert_eq!(scratch.run(["schedule", "remove", "daily"]).code(), Some(0));
-        assert_eq!(scratch.run(["purge", "--older-than", "30d", "--yes"]).code(), Some(0));
+        scratch.run(["schedule", "remove", "daily"]).assert_code(0);
+        scratch.run(["purge", "--older-than", "30d", "--yes"]).assert_code(0);
         add(&scratch, &["--per", "month"]);
         assert_eq!(run_now(&scratch)["accepted"], 0);
         // After its end it does.
         db.run("UPDATE schedule_run SET keys_until = 1");
         db.run("UPDATE schedule SET period = '2999-01'");
-        assert_eq!(scratch.run(["purge", "--older-than", "30d", "--yes"]).code(), Some(0));
+        scratch.run(["purge", "--older-than", "30d", "--yes"]).assert_code(0);
         assert_eq!(db.number("SELECT count(*) AS value FROM sms_key"), 0);
     });
 }
@@ -205,8 +199,7 @@ fn later_run_of_a_period_keeps_what_a_person_changed() {
         assert_eq!(window.as_deref(), Some("09:00-20:00 mon-fri Europe/Berlin"));
         let change = ["--window", "10:00-12:00", "--days", "sat", "--timezone", "Europe/Paris"];
         let line = [&["set", campaign, "--from", "OTHER"], &change[..]].concat();
-        let ran = scratch.run(line);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(line).assert_code(0);
         grow(&crm, 3..5);
         assert_eq!(run_now(&scratch)["accepted"], 2);
         let window = stored("send_window");
@@ -239,7 +232,7 @@ fn cancelled_campaign_gets_no_messages_from_a_run() {
     grow(&crm, 0..3);
     add(&scratch, &[]);
     let campaign = run_now(&scratch)["campaign"].as_str().expect("a name").to_owned();
-    assert_eq!(scratch.run(["cancel", &campaign]).code(), Some(0));
+    scratch.run(["cancel", &campaign]).assert_code(0);
     let ran = scratch.run(["schedule", "run", "daily"]);
     expect_error(&ran, "is cancelled");
     assert_eq!(scratch.checked_status(Some(&campaign))["cancelled"], 3);
@@ -273,8 +266,7 @@ fn failed_query_shows_no_value_of_a_row() {
         crm.run("INSERT INTO due VALUES (1, 'Ann 447400'), (2, '+447400000001')");
         let failing = failing.replace('\'', "''");
         db.run(&format!("UPDATE schedule SET query = '{failing}'"));
-        let ran = scratch.run(["schedule", "run", "daily"]);
-        assert_eq!(ran.code(), Some(2), "{ran}");
+        let ran = scratch.run(["schedule", "run", "daily"]).assert_code(2);
         let stored = db.words("SELECT error AS value FROM schedule_run");
         let stored = stored[0].clone().expect("an error");
         let listed = listed(&scratch).to_string();
@@ -313,8 +305,7 @@ fn campaign_cancelled_during_the_query_stays_cancelled() {
         let mut running = scratch.start(["schedule", "run", "daily"]);
         let begun = "SELECT count(*) AS value FROM schedule_run WHERE state = 0";
         assert!(running.until("the run has begun", || db.number(begun) == 1));
-        let ran = scratch.run(["cancel", &campaign]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(["cancel", &campaign]).assert_code(0);
         // The query ends.
         drop(holder);
         let ran = running.ended();
@@ -324,7 +315,7 @@ fn campaign_cancelled_during_the_query_stays_cancelled() {
         let status = scratch.checked_status(Some(&campaign));
         assert_eq!(status["state"], "cancelled", "{status}");
         assert_eq!(status["queued"], 0, "{status}");
-        assert_eq!(scratch.run(["send"]).code(), Some(0));
+        scratch.run(["send"]).assert_code(0);
         assert_eq!(gateway.requests(), 0);
         let resumed = "SELECT count(*) AS value FROM audit WHERE what = 'resume'";
         assert_eq!(db.number(resumed), 0);
@@ -339,7 +330,7 @@ fn scheduled_run_into_a_cancelled_campaign_is_missed_at_once() {
         add(&scratch, &[]);
         let campaign = run_now(&scratch)["campaign"].as_str().map(str::to_owned);
         let campaign = campaign.expect("a name");
-        assert_eq!(scratch.run(["cancel", &campaign]).code(), Some(0));
+        scratch.run(["cancel", &campaign]).assert_code(0);
         let period = campaign.trim_start_matches("daily/");
         db.run(&format!(
             "UPDATE schedule SET next_at = 1000, fire = '{period}T00:01', period = '{period}'"
@@ -363,9 +354,8 @@ fn schedule_keeps_its_settings_whoever_made_the_campaign() {
         add(&scratch, &[]);
         let campaign = run_now(&scratch)["campaign"].as_str().map(str::to_owned);
         let campaign = campaign.expect("a name");
-        assert_eq!(scratch.run(["schedule", "remove", "daily"]).code(), Some(0));
-        let ran = scratch.run(["set", "--campaign", &campaign, "--from", "OTHER"]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(["schedule", "remove", "daily"]).assert_code(0);
+        scratch.run(["set", "--campaign", &campaign, "--from", "OTHER"]).assert_code(0);
         add(&scratch, &["--window", "09:00-20:00"]);
         run_now(&scratch);
         let settings = format!(
@@ -374,8 +364,7 @@ fn schedule_keeps_its_settings_whoever_made_the_campaign() {
         let settings = || db.words(&settings)[0].clone().expect("a text");
         assert!(settings().starts_with("- 09:00-20:00"), "{}", settings());
         // A later run leaves what a person changed.
-        let ran = scratch.run(["set", "--campaign", &campaign, "--from", "SHOP"]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(["set", "--campaign", &campaign, "--from", "SHOP"]).assert_code(0);
         grow(&crm, 3..4);
         assert_eq!(run_now(&scratch)["accepted"], 1);
         assert!(settings().starts_with("SHOP 09:00-20:00"), "{}", settings());
@@ -393,7 +382,7 @@ fn names_of_a_schedules_campaigns_are_refused_to_others() {
         scratch.run(line.iter().chain(more).copied())
     };
     // Names that are no periods are in use.
-    assert_eq!(import("weekly/codes", &[]).code(), Some(0));
+    import("weekly/codes", &[]).assert_code(0);
     let weekly = scratch.run(ADD.map(|word| if word == "daily" { "weekly" } else { word }));
     expect_error(&weekly, "there is a campaign `weekly/codes`");
     add(&scratch, &[]);
@@ -403,8 +392,8 @@ fn names_of_a_schedules_campaigns_are_refused_to_others() {
     expect_error(&import("daily/x", &[]), "belongs to schedule `daily`");
     let ran = scratch.run(["run", "list.csv", "--text", "x", "--campaign", "daily/x"]);
     expect_error(&ran, "belongs to schedule `daily`");
-    assert_eq!(import("other/2026-11-28", &["--again"]).code(), Some(0));
-    assert_eq!(import("daily", &["--again"]).code(), Some(0));
+    import("other/2026-11-28", &["--again"]).assert_code(0);
+    import("daily", &["--again"]).assert_code(0);
     let made = "SELECT count(*) AS value FROM campaign WHERE name LIKE 'daily/%'";
     assert_eq!(db.number(made), 0);
 }
@@ -419,12 +408,10 @@ fn failed_messages_of_a_schedule_can_be_replaced() {
     run_now(&scratch);
     db.run("UPDATE sms SET expires_at = 1000");
     scratch.run(["send"]);
-    let ran = scratch.run(["report", "--failed", "--format", "csv", "--output", "failed.csv"]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(["report", "--failed", "--format", "csv", "--output", "failed.csv"]).assert_code(0);
     let fixed = scratch.read("failed.csv").replace("400000001", "400000002");
     scratch.write("failed.csv", &fixed);
-    let ran = scratch.run(["import", "failed.csv"]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(["import", "failed.csv"]).assert_code(0);
     scratch.run(["send"]);
     gateway.assert_each_once(1);
 }
@@ -456,8 +443,7 @@ fn due_schedule_runs_in_send_follow_and_source_that_is_away_is_retried() {
         let shown = listed(&scratch);
         assert_eq!(shown["runs"][0]["accepted"], 10, "{shown}");
         sending.signal(rustix::process::Signal::TERM);
-        let ran = sending.ended();
-        assert_eq!(ran.code(), Some(143), "{ran}");
+        sending.ended().assert_code(143);
         gateway.assert_each_once(10);
     });
 }
@@ -612,8 +598,7 @@ fn asked_run_that_ends_early_is_not_in_progress() {
         let mut running = start();
         until_query_runs(db, &crm);
         running.signal(Signal::TERM);
-        let ran = running.ended();
-        assert_eq!(ran.code(), Some(143), "{ran}");
+        running.ended().assert_code(143);
         let run = listed(&scratch)["runs"][0].clone();
         assert_eq!(run["state"], "missed", "{run}");
         assert_eq!(run["error"], "the run was interrupted", "{run}");
@@ -642,13 +627,12 @@ fn large_run_waits_for_another_person() {
     add(&scratch, &[]);
     let run = run_now(&scratch);
     let campaign = run["campaign"].as_str().expect("a name");
-    assert_eq!(scratch.run(["send"]).code(), Some(3));
+    scratch.run(["send"]).assert_code(3);
     assert_eq!(gateway.accepted(), 0);
     expect_error(&scratch.run(["approve", campaign, "--yes"]), "cannot approve it");
     let other = [("USER", "another"), ("LOGNAME", "another")];
-    let ran = scratch.run_with(["approve", campaign, "--yes"], &other);
-    assert_eq!(ran.code(), Some(0), "{ran}");
-    assert_eq!(scratch.run(["send"]).code(), Some(0));
+    scratch.run_with(["approve", campaign, "--yes"], &other).assert_code(0);
+    scratch.run(["send"]).assert_code(0);
     gateway.assert_each_once(3);
 }
 
@@ -715,8 +699,7 @@ fn killed_schedulers_reach_each_key_once_a_day_for_ten_days() {
     clock.set("2026-03-24T12:00:00Z");
     let mut line = ADD.to_vec();
     line[4] = "30 2,9 * * *";
-    let added = clock.run(&scratch, &line);
-    assert_eq!(added.code(), Some(0), "{added}");
+    clock.run(&scratch, &line).assert_code(0);
     let (mut rows, mut sent) = (ROWS, 0);
     let mut running = [clock.start(&scratch), clock.start(&scratch)];
     let mut kills = 0;

@@ -135,8 +135,7 @@ fn invalid_entries_go_to_the_dead_list() {
     list.push(r#"{"phone":"+447400123452","content":"once","dedupe_key":"a"}"#);
     list.push(r#"{"phone":"+447400123452","content":"twice","dedupe_key":"a"}"#);
     let key = list.key.clone();
-    let ran = scratch.run(list.import(&["--format", "json"]));
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    let ran = scratch.run(list.import(&["--format", "json"])).assert_code(0);
     let result = ran.json();
     assert_eq!(
         (&result["rows"], &result["accepted"], &result["duplicates"], &result["rejected"]),
@@ -164,8 +163,7 @@ fn invalid_entries_go_to_the_dead_list() {
         ]
     );
     assert_eq!(list.keys(), BTreeSet::from(["KEY:dead".to_owned()]));
-    let nothing = scratch.run(list.import(&[]));
-    assert_eq!(nothing.code(), Some(0), "{nothing}");
+    scratch.run(list.import(&[])).assert_code(0);
     let status = scratch.run(["status", "--campaign", "codes", "--format", "json"]);
     assert_eq!(status.json()["queued"], 3, "{status}");
 }
@@ -257,8 +255,7 @@ fn killed_importer_loses_and_duplicates_nothing() {
             importing.kill();
             kills += 1;
         }
-        let ran = scratch.run(list.import(&[]));
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(list.import(&[])).assert_code(0);
         assert_each_once(db, entries);
         assert_eq!(list.keys(), BTreeSet::new());
         assert!(kills > 4, "only {kills} kills");
@@ -275,8 +272,7 @@ fn two_importers_share_a_list() {
         list.push_many(20_000);
         let both = [(); 2].map(|()| scratch.start(list.import(&["--quiet"])));
         for importing in both {
-            let ran = importing.ended();
-            assert_eq!(ran.code(), Some(0), "{ran}");
+            importing.ended().assert_code(0);
         }
         assert_each_once(db, 20_000);
         assert_eq!(list.keys(), BTreeSet::new());
@@ -305,14 +301,12 @@ fn entries_of_a_silent_importer_are_reclaimed() {
     let _: u64 = list.ask(&["RENAMENX", &key, &held]);
     let _: String = list.ask(&["SET", &lease, "elsewhere boot 1 2 3"]);
 
-    let ran = scratch.run(list.import(&[]));
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    let ran = scratch.run(list.import(&[])).assert_code(0);
     assert!(ran.stderr().contains("another importer reads this list too"), "{ran}");
     assert_eq!(count(&db), 0);
 
     let _: u64 = list.ask(&["DEL", &lease]);
-    let ran = scratch.run(list.import(&[]));
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    let ran = scratch.run(list.import(&[])).assert_code(0);
     let message = "recovered 3 entries of an importer that died";
     assert!(ran.stderr().contains(message), "{ran}");
     assert_each_once(&db, 3);
@@ -322,8 +316,7 @@ fn entries_of_a_silent_importer_are_reclaimed() {
     let _: u64 = list.ask(&["SADD", &index, &token]);
     let committed = format!("{key}:smsq:{token}:1");
     let _: u64 = list.ask(&["LPUSH", &committed, &entry(0)]);
-    let ran = scratch.run(list.import(&[]));
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(list.import(&[])).assert_code(0);
     assert_each_once(&db, 3);
     assert_eq!(list.keys(), BTreeSet::new());
 }
@@ -348,8 +341,7 @@ fn importer_reconnects_to_the_server() {
     }
     eventually("all of them", || count(&db) == 20_004);
     importing.signal(Signal::INT);
-    let ran = importing.ended();
-    assert_eq!(ran.code(), Some(130), "{ran}");
+    importing.ended().assert_code(130);
     assert_each_once(&db, 20_004);
     assert_eq!(list.keys(), BTreeSet::new());
 }
@@ -364,8 +356,7 @@ fn older_servers_are_read_with_older_commands() {
         let scratch = Scratch::at(&db.url);
         list.push_many(2_500);
         list.push("{");
-        let ran = scratch.run(list.import(&[]));
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        let ran = scratch.run(list.import(&[])).assert_code(0);
         let warned = ran.stderr().contains("entries are taken with RPOP");
         assert_eq!(warned, !is_safe, "{ran}");
         assert_each_once(&db, 2_500);
@@ -420,11 +411,12 @@ fn server_errors_are_one_clear_sentence() {
     ----- stderr
     error: invalid Redis url: it names no host; use `redis://host:6379/0`
     ");
-    let right = scratch.run_with(
-        ["import", &format!("redis://locked@{server}"), "--list", "nothing"],
-        &[("SMSQ__REDIS__PASSWORD", "secret")],
-    );
-    assert_eq!(right.code(), Some(0), "{right}");
+    scratch
+        .run_with(
+            ["import", &format!("redis://locked@{server}"), "--list", "nothing"],
+            &[("SMSQ__REDIS__PASSWORD", "secret")],
+        )
+        .assert_code(0);
 }
 
 #[test]
@@ -488,8 +480,7 @@ fn pushed_entries_are_sent_while_both_follow() {
     }
     for mut process in [importing, sending] {
         process.signal(Signal::INT);
-        let ran = process.ended();
-        assert_eq!(ran.code(), Some(130), "{ran}");
+        process.ended().assert_code(130);
     }
 }
 
@@ -512,8 +503,7 @@ fn lines_are_imported_as_they_arrive() {
         "{\"smsq_text\":\"nothing like it\",\"smsq_line\":\"3\",\"smsq_reason\":\"the line is not a JSON object\"}\n"
     );
     drop(writer);
-    let ran = importing.ended();
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    let ran = importing.ended().assert_code(0);
     assert_each_once(&db, 3);
     assert!(ran.stderr().contains("with the reasons in `stdin.rejects.jsonl`"), "{ran}");
 }

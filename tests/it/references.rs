@@ -174,8 +174,7 @@ rate = "100/s"
 fn import(scratch: &Scratch, rows: u64, more: &[&str]) {
     scratch.write("list.csv", &list(rows));
     let arguments = ["import", "list.csv", "--text", "Hello", "--campaign", "c"];
-    let ran = scratch.run(arguments.into_iter().chain(more.iter().copied()));
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(arguments.into_iter().chain(more.iter().copied())).assert_code(0);
 }
 
 fn count(scratch: &Scratch, state: &str) -> u64 {
@@ -209,8 +208,7 @@ fn receipt_of_a_refused_attempt_fails_no_accepted_message() {
         import(&scratch, 7, &[]);
         let sent = scratch.run(SEND);
         assert!(matches!(sent.code(), Some(0 | 1)), "{sent}");
-        let receipts = scratch.run(["receipts", "--quiet"]);
-        assert_eq!(receipts.code(), Some(0), "{receipts}");
+        scratch.run(["receipts", "--quiet"]).assert_code(0);
         assert_each_once(&[&keeper], 7);
         assert_eq!((count(&scratch, "sent"), count(&scratch, "failed")), (7, 0));
     });
@@ -224,8 +222,7 @@ fn lookup_of_a_refused_attempt_sends_nothing_twice() {
         let section = keeper.section("a", "", LOOKUP);
         scratch.write("smsq.toml", &format!("{QUICK}{section}"));
         import(&scratch, 8, &[]);
-        let sent = scratch.run(SEND);
-        assert_eq!(sent.code(), Some(0), "{sent}");
+        scratch.run(SEND).assert_code(0);
         assert_each_once(&[&keeper], 8);
         assert_eq!(count(&scratch, "sent"), 8);
     });
@@ -239,8 +236,7 @@ fn refused_account_and_lost_answer_send_nothing_twice() {
         let section = keeper.section("a", "", LOOKUP);
         scratch.write("smsq.toml", &format!("{QUICK}{section}"));
         import(&scratch, 6, &[]);
-        let stopped = scratch.run(SEND);
-        assert_eq!(stopped.code(), Some(3), "{stopped}");
+        scratch.run(SEND).assert_code(3);
         // There is credit again.
         let refused: BTreeSet<String> = keeper
             .entries
@@ -253,8 +249,7 @@ fn refused_account_and_lost_answer_send_nothing_twice() {
             let is_first = earlier.iter().all(|entry| !entry.is_accepted);
             if is_first { Act::AcceptAndClose } else { Act::Accept }
         });
-        let sent = scratch.run(SEND);
-        assert_eq!(sent.code(), Some(0), "{sent}");
+        scratch.run(SEND).assert_code(0);
         assert_each_once(&[&keeper], 6);
         let entries = keeper.entries.lock().expect("not poisoned");
         let accepted = entries.iter().filter(|entry| entry.is_accepted);
@@ -281,8 +276,7 @@ fn remembered_reference_of_a_refusal_is_not_an_acceptance() {
         let section = keeper.section("a", keys, "");
         scratch.write("smsq.toml", &format!("{QUICK}{section}"));
         import(&scratch, 20, &[]);
-        let sent = scratch.run(SEND);
-        assert_eq!(sent.code(), Some(0), "{sent}");
+        scratch.run(SEND).assert_code(0);
         assert_each_once(&[&keeper], 20);
         assert_eq!(count(&scratch, "sent"), 20);
     });
@@ -296,8 +290,7 @@ fn duplicate_of_a_message_without_doubt_is_unknown() {
     let section = keeper.section("a", keys, "");
     scratch.write("smsq.toml", &format!("{QUICK}{section}"));
     import(&scratch, 4, &[]);
-    let sent = scratch.run(SEND);
-    assert_eq!(sent.code(), Some(1), "{sent}");
+    scratch.run(SEND).assert_code(1);
     assert_eq!((count(&scratch, "sent"), count(&scratch, "unknown")), (0, 4));
     assert_eq!(keeper.gateway.sends(), 4, "none is sent again");
     let report = scratch.run(["report", "--failed", "--format", "json"]).json();
@@ -330,8 +323,7 @@ fn receipts_of_one_provider_settle_nothing_at_another() {
         assert!(matches!(sent.code(), Some(1 | 3)), "{sent}");
         let unknown = count(&scratch, "unknown");
         assert!(unknown > 0, "b has accepted some");
-        let receipts = scratch.run(["receipts", "--provider", "a", "--quiet"]);
-        assert_eq!(receipts.code(), Some(0), "{receipts}");
+        scratch.run(["receipts", "--provider", "a", "--quiet"]).assert_code(0);
         assert_eq!(count(&scratch, "failed"), 0);
         assert_eq!(count(&scratch, "unknown"), unknown);
     });
@@ -355,8 +347,7 @@ fn approved_message_in_doubt_stays_with_its_provider() {
         assert!(!in_doubt.is_empty());
         // It is down now, so the route sends by the other one.
         a.act(|_, _| Act::Refuse("down"));
-        let retried = scratch.run(["retry", "--unknown"]);
-        assert_eq!(retried.code(), Some(0), "{retried}");
+        scratch.run(["retry", "--unknown"]).assert_code(0);
         scratch.run(SEND.into_iter().chain(["--no-wait"]));
         let moved = |phones: Vec<String>| {
             phones.into_iter().filter(|phone| in_doubt.contains(phone)).count()
@@ -374,16 +365,14 @@ fn with_unknown(scratch: &Scratch, keys: &str) -> Keeper {
     let section = keeper.section("a", keys, "");
     scratch.write("smsq.toml", &format!("default_provider = \"a\"\n{QUICK}{section}"));
     import(scratch, 6, &[]);
-    let sent = scratch.run(SEND);
-    assert_eq!(sent.code(), Some(1), "{sent}");
+    scratch.run(SEND).assert_code(1);
     assert_eq!(count(scratch, "unknown"), 6);
     keeper
 }
 
 /// All unknown messages are looked up, and found.
 fn assert_found(scratch: &Scratch, keeper: &Keeper) {
-    let sent = scratch.run(SEND);
-    assert_eq!(sent.code(), Some(0), "{sent}");
+    scratch.run(SEND).assert_code(0);
     assert_eq!((count(scratch, "sent"), count(scratch, "unknown")), (6, 0));
     assert_each_once(&[keeper], 6);
 }

@@ -11,10 +11,8 @@ fn failed(scratch: &Scratch, list: &str, campaign: &str, more: &[&str]) {
     let mut import = vec!["import", "list.csv", "--text", "Hi {{ name }}"];
     import.extend(["--campaign", campaign]);
     import.extend(more);
-    let ran = scratch.run(import);
-    assert_eq!(ran.code(), Some(0), "{ran}");
-    let ran = scratch.run(["send"]);
-    assert_eq!(ran.code(), Some(1), "{ran}");
+    scratch.run(import).assert_code(0);
+    scratch.run(["send"]).assert_code(1);
     report(scratch);
 }
 
@@ -22,8 +20,7 @@ fn failed(scratch: &Scratch, list: &str, campaign: &str, more: &[&str]) {
 fn report(scratch: &Scratch) {
     let line = ["report", "--failed", "--format", "csv", "--output", "failed.csv"];
     let _ = std::fs::remove_file(scratch.path("failed.csv"));
-    let ran = scratch.run(line);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(line).assert_code(0);
 }
 
 fn fix(scratch: &Scratch, wrong: &str, right: &str) {
@@ -67,8 +64,7 @@ fn fixed_failures_go_back_to_their_campaign() {
     `failed.csv`: nothing new, campaign `spring` already has 1 message of it
     next: `smsq send --campaign spring`
     ");
-    let ran = scratch.run(["send"]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(["send"]).assert_code(0);
     let status = scratch.checked_status(Some("spring"));
     assert_eq!((&status["sent"], &status["failed"]), (&2.into(), &0.into()));
     assert_eq!(scratch.checked_status(None)["imported"], 2);
@@ -127,8 +123,7 @@ fn failures_of_several_campaigns_need_a_name() {
     scratch.write_cellar(&gateway.url);
     failed(&scratch, LIST, "spring", &[]);
     failed(&scratch, LIST, "autumn", &["--again"]);
-    let dry = scratch.run(["import", "failed.csv", "--dry-run"]);
-    assert_eq!(dry.code(), Some(2), "{dry}");
+    let dry = scratch.run(["import", "failed.csv", "--dry-run"]).assert_code(2);
     assert!(dry.stderr().contains("`spring`, `autumn`"), "{dry}");
     snapshot!(scratch.run(["import", "failed.csv"]), @r"
     exit 2

@@ -28,17 +28,14 @@ fn sent_people(scratch: &Scratch) -> Gateway {
     scratch.write("people.csv", PEOPLE);
     let text = "Hi {{ name }}";
     let import = ["import", "people.csv", "--text", text, "--campaign", "c", "--from", "ACME"];
-    let ran = scratch.run(import);
-    assert_eq!(ran.code(), Some(0), "{ran}");
-    let ran = scratch.run(["send", "--quiet"]);
-    assert_eq!(ran.code(), Some(1), "{ran}");
+    scratch.run(import).assert_code(0);
+    scratch.run(["send", "--quiet"]).assert_code(1);
     gateway
 }
 
 fn html(scratch: &Scratch, more: &[&str]) -> String {
     let line = ["report", "--campaign", "c", "--format", "html"];
-    let ran = scratch.run(line.into_iter().chain(more.iter().copied()));
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    let ran = scratch.run(line.into_iter().chain(more.iter().copied())).assert_code(0);
     ran.stdout()
 }
 
@@ -127,8 +124,7 @@ fn sent_report_has_the_columns_of_an_invoice() {
         assert_eq!(text.lines().count(), 3, "{text}");
         for wrong in [&["--failed"][..], &["--format", "html"]] {
             let line = ["report", "--sent"].into_iter().chain(wrong.iter().copied());
-            let ran = scratch.run(line);
-            assert_eq!(ran.code(), Some(2), "{ran}");
+            scratch.run(line).assert_code(2);
         }
     });
 }
@@ -141,8 +137,7 @@ fn masked_report_hides_phones_and_texts() {
     let mut shown = vec![html(&scratch, &["--mask"])];
     for format in ["text", "csv", "json"] {
         for list in ["--failed", "--sent"] {
-            let ran = scratch.run(["report", "--mask", list, "--format", format]);
-            assert_eq!(ran.code(), Some(0), "{ran}");
+            let ran = scratch.run(["report", "--mask", list, "--format", format]).assert_code(0);
             shown.push(ran.stdout());
         }
     }
@@ -171,12 +166,11 @@ fn page_counts_only_listed_messages_after_a_purge() {
     with_every_database(|db| {
         let scratch = Scratch::at(&db.url);
         scratch.import(&list(6));
-        assert_eq!(scratch.run(["cancel", "--campaign", "c"]).code(), Some(0));
+        scratch.run(["cancel", "--campaign", "c"]).assert_code(0);
         assert!(html(&scratch, &[]).contains("Why 6 did not arrive"));
         let phone = scratch.failures("c")[0]["phone"].clone();
         let phone = phone.as_str().expect("a phone");
-        let ran = scratch.run(["purge", "--phone", phone, "--yes"]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(["purge", "--phone", phone, "--yes"]).assert_code(0);
         let page = html(&scratch, &[]);
         assert!(page.contains("Why 5 did not arrive"), "{page}");
         assert_eq!(page.matches(r#"<td class="phone">"#).count(), 5, "{page}");
@@ -189,11 +183,9 @@ fn purge_removes_the_text_of_the_first_message() {
     with_every_database(|db| {
         let scratch = Scratch::at(&db.url);
         scratch.write("own.csv", "phone,content\n+447400301000,Your code is 4711\n");
-        let ran = scratch.run(["import", "own.csv", "--campaign", "c"]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(["import", "own.csv", "--campaign", "c"]).assert_code(0);
         assert_eq!(json(&scratch, &[])["text"], "Your code is 4711");
-        let ran = scratch.run(["purge", "--phone", "+447400301000", "--yes"]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(["purge", "--phone", "+447400301000", "--yes"]).assert_code(0);
         assert_eq!(json(&scratch, &[])["text"], Value::Null);
         let kept = "SELECT count(*) AS value FROM import WHERE sample IS NOT NULL";
         assert_eq!(db.number(kept), 0);
@@ -206,8 +198,7 @@ fn unknown_messages_are_shown_as_unknown() {
     let gateway = Gateway::start(&scratch, &[]);
     scratch.write_cellar(&gateway.url);
     scratch.import("phone\n+15005555000\n+15005551000\n+447400301000\n");
-    let ran = scratch.run(["send", "--quiet"]);
-    assert_eq!(ran.code(), Some(1), "{ran}");
+    scratch.run(["send", "--quiet"]).assert_code(1);
     let page = html(&scratch, &[]);
     for words in ["Why 1 did not arrive", "Why 1 is unknown", "unknown</dt>"] {
         assert!(page.contains(words), "{words}\n{page}");
@@ -222,7 +213,7 @@ fn page_shortens_json_to_its_message() {
     let gateway = Scripted::start("400 Bad Request", said);
     scratch.write_cellar(&gateway.url());
     scratch.import("phone\n+447400301000\n");
-    assert_eq!(scratch.run(["send", "--quiet"]).code(), Some(1));
+    scratch.run(["send", "--quiet"]).assert_code(1);
     let page = html(&scratch, &[]);
     let text = scratch.run(["report", "--campaign", "c"]).stdout();
     for shown in [&page, &text] {
@@ -251,10 +242,8 @@ fn watched_status_has_a_progress_bar() {
     let gateway = Practice::start(SandboxConfig::default());
     gateway.configure_without_references(&scratch, "");
     scratch.import(&list(20));
-    let ran = scratch.run(["send", "--quiet"]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
-    let ran = scratch.run(["status", "--watch"]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(["send", "--quiet"]).assert_code(0);
+    let ran = scratch.run(["status", "--watch"]).assert_code(0);
     let bar = format!("\n{} 100.0 %  20 of 20\n", "━".repeat(40));
     assert!(ran.stdout().contains(&bar), "{ran}");
 }

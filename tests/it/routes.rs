@@ -160,16 +160,15 @@ fn phones_are_shared_by_prefix_and_share() {
 else = "b"
 fallback = ["b"]"#;
         configure(&scratch, [a, b], "", route);
-        assert_eq!(import(&scratch, "spring", 1_000).code(), Some(0));
-        let ran = scratch.run(SEND);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        import(&scratch, "spring", 1_000).assert_code(0);
+        scratch.run(SEND).assert_code(0);
         assert_each_once(&scratch, [a, b], 1_000);
         let share = a.log().len();
         assert!((760..=840).contains(&share), "{share}");
         // The same phones have the same providers in another campaign.
         let before: BTreeSet<String> = a.log().into_iter().collect();
-        assert_eq!(import(&scratch, "summer", 1_000).code(), Some(0));
-        assert_eq!(scratch.run(SEND).code(), Some(0));
+        import(&scratch, "summer", 1_000).assert_code(0);
+        scratch.run(SEND).assert_code(0);
         let after: BTreeSet<String> = a.log().into_iter().collect();
         assert_eq!(before, after);
     });
@@ -183,13 +182,12 @@ fn messages_go_to_the_fallback_only_while_their_provider_is_unavailable() {
             let (a, b) = (Moody::start(mood), Moody::start(Mood::Accepts));
             let route = "else = \"a\"\nfallback = [\"b\"]\nfallback_after = \"100ms\"";
             configure(&scratch, [&a, &b], "rate = \"100/s\"", route);
-            assert_eq!(import(&scratch, "spring", 600).code(), Some(0));
+            import(&scratch, "spring", 600).assert_code(0);
             let sending = scratch.start(SEND);
             eventually("the fallback sends", || b.log().len() > 50);
             assert_eq!(status(&scratch)["failed"], 0);
             a.set(Mood::Accepts);
-            let ran = sending.ended();
-            assert_eq!(ran.code(), Some(0), "{ran}");
+            sending.ended().assert_code(0);
             assert_each_once(&scratch, [&a, &b], 600);
             assert!(!a.log().is_empty(), "it sends again");
             let moved = status(&scratch)["failovers"][0].clone();
@@ -222,7 +220,7 @@ fallback = ["a", "b"]
 fallback_after = "50ms""#;
         let [a, b] = &gateways;
         configure(&scratch, [a, b], "rate = \"60/s\"", route);
-        assert_eq!(import(&scratch, "spring", ROWS).code(), Some(0));
+        import(&scratch, "spring", ROWS).assert_code(0);
         let requests = || a.gateway.sends() + b.gateway.sends();
         let mut sending = scratch.start(SEND);
         for index in 0..20 {
@@ -258,7 +256,7 @@ fn message_in_doubt_never_changes_its_provider() {
         let route = "else = \"a\"\nfallback = [\"b\"]\nfallback_after = \"10ms\"";
         // It may be sent again, but only to the provider that may have it.
         configure(&scratch, [&a, &b], "honours_reference = true\nrate = \"100/s\"", route);
-        assert_eq!(import(&scratch, "spring", 60).code(), Some(0));
+        import(&scratch, "spring", 60).assert_code(0);
         let sending = scratch.start(SEND);
         let all: BTreeSet<String> = import_phones(&scratch);
         eventually("the rest is at the fallback", || {
@@ -267,8 +265,7 @@ fn message_in_doubt_never_changes_its_provider() {
         });
         let at_b: BTreeSet<String> = b.log().into_iter().collect();
         a.set(Mood::Accepts);
-        let ran = sending.ended();
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        sending.ended().assert_code(0);
         let at_a: BTreeSet<String> = a.log().into_iter().collect();
         assert!(at_a.is_disjoint(&at_b), "{at_a:?} {at_b:?}");
         assert_eq!(status(&scratch)["sent"], 60);
@@ -315,19 +312,17 @@ fn provider_of_a_template_gets_only_messages_with_its_columns() {
         let gateways = [Moody::start(Mood::Accepts), Moody::start(Mood::Accepts)];
         let [a, b] = &gateways;
         configure_a_template(&scratch, [a, b], "else = \"a\"\nfallback = [\"b\"]");
-        let ran = import(&scratch, "spring", 20);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        let ran = import(&scratch, "spring", 20).assert_code(0);
         let why =
             "provider `a` sends none of its messages: it needs column `code`, which the list lacks";
         assert!(ran.stderr().contains(why), "{ran}");
         scratch.write("codes.csv", "phone,code\n+447400800001,7\n+447400800002,8\n");
         let codes =
             ["import", "codes.csv", "--text", "Hello", "--route", "main", "--campaign", "codes"];
-        let ran = scratch.run(codes);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        let ran = scratch.run(codes).assert_code(0);
         assert!(!ran.stderr().contains("sends none"), "{ran}");
         insert_three(db);
-        assert_eq!(scratch.run(SEND).code(), Some(0));
+        scratch.run(SEND).assert_code(0);
         let of_a = ["+447400800001", "+447400800002", "+447400900001", "+447400900003"];
         assert_eq!(sorted(a.log()), of_a);
         let mut of_b: Vec<String> = import_phones(&scratch).into_iter().collect();
@@ -343,13 +338,12 @@ fn fallback_with_a_template_leaves_messages_that_lack_its_columns() {
         let (a, b) = (Moody::start(Mood::Accepts), Moody::start(Mood::IsUnavailable));
         let route = "else = \"b\"\nfallback = [\"a\"]\nfallback_after = \"10ms\"";
         configure_a_template(&scratch, [&a, &b], route);
-        assert_eq!(import(&scratch, "spring", 20).code(), Some(0));
+        import(&scratch, "spring", 20).assert_code(0);
         insert_three(db);
         let sending = scratch.start(SEND);
         eventually("those with a code are at the fallback", || a.log().len() == 2);
         b.set(Mood::Accepts);
-        let ran = sending.ended();
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        sending.ended().assert_code(0);
         assert_eq!(sorted(a.log()), ["+447400900001", "+447400900003"]);
         assert_eq!(b.log().len(), 21);
         let status = status(&scratch);
@@ -363,8 +357,7 @@ fn list_that_no_provider_of_a_route_can_send_is_refused() {
     let gateways = [Moody::start(Mood::Accepts), Moody::start(Mood::Accepts)];
     let [a, b] = &gateways;
     configure_a_template(&scratch, [a, b], "else = \"a\"");
-    let ran = import(&scratch, "spring", 20);
-    assert_eq!(ran.code(), Some(2), "{ran}");
+    let ran = import(&scratch, "spring", 20).assert_code(2);
     let why = "missing column `code` in `list.csv`, which the template of provider `a` needs";
     assert!(ran.stderr().contains(why), "{ran}");
 }
@@ -382,14 +375,13 @@ fn both_providers_away_cost_no_attempt() {
         .replace("first_wait = \"50ms\"", "first_wait = \"10s\"")
         .replace("max_wait = \"100ms\"", "max_wait = \"10s\"");
     scratch.write("smsq.toml", &patient);
-    assert_eq!(import(&scratch, "spring", 20).code(), Some(0));
+    import(&scratch, "spring", 20).assert_code(0);
     let sending = scratch.start(SEND);
     eventually("both are probed", || a.gateway.sends() > 20 && b.gateway.sends() > 10);
     let waiting = status(&scratch);
     assert_eq!((&waiting["sent"], &waiting["failed"]), (&0.into(), &0.into()));
     b.set(Mood::Accepts);
-    let ran = sending.ended();
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    sending.ended().assert_code(0);
     assert_each_once(&scratch, [a, b], 20);
     let report =
         scratch.run(["report", "--sent", "--format", "json", "--campaign", "spring"]).json();
@@ -416,22 +408,22 @@ fn invalid_routes_and_unknown_names_are_clear_errors() {
         ),
     ] {
         configure(&scratch, [a, b], "", route);
-        let ran = import(&scratch, "spring", 2);
-        assert_eq!(ran.code(), Some(2), "{ran}");
+        let ran = import(&scratch, "spring", 2).assert_code(2);
         assert!(ran.stderr().contains(expected), "{ran}");
         assert!(ran.stderr().contains("smsq.toml:"), "{ran}");
     }
     configure(&scratch, [a, b], "", "else = \"a\"\nfallback = [\"b\"]");
     scratch.write("list.csv", &list(2));
     let of = |more: [&'static str; 2]| {
-        let ran = scratch.run(["import", "list.csv", "--text", "Hi"].into_iter().chain(more));
-        assert_eq!(ran.code(), Some(2), "{ran}");
+        let ran = scratch
+            .run(["import", "list.csv", "--text", "Hi"].into_iter().chain(more))
+            .assert_code(2);
         ran.stderr()
     };
     assert!(of(["--route", "mian"]).contains("unknown provider `mian`"));
-    let ran =
-        scratch.run(["import", "list.csv", "--text", "Hi", "--route", "main", "--from", "SHOP"]);
-    assert_eq!(ran.code(), Some(2), "{ran}");
+    let ran = scratch
+        .run(["import", "list.csv", "--text", "Hi", "--route", "main", "--from", "SHOP"])
+        .assert_code(2);
     let expected = "provider `a` of route `main` does not list the sender `SHOP`";
     assert!(ran.stderr().contains(expected), "{ran}");
 }

@@ -20,8 +20,7 @@ fn import_rejects_start_in_the_past() {
     for (command, more) in [("import", &[][..]), ("import", &["--dry-run"]), ("run", &["--yes"])] {
         let scratch = scratch();
         let line = [command, "list.csv", "--text", "Hi", "--at", "2020-12-24 09:00"];
-        let ran = scratch.run_with([&line[..], more].concat(), &BERLIN);
-        assert_eq!(ran.code(), Some(2), "{ran}");
+        let ran = scratch.run_with([&line[..], more].concat(), &BERLIN).assert_code(2);
         assert!(
             ran.stderr().contains(
                 "error: `--at` 2020-12-24 09:00 CET (08:00 UTC) is in the past\n\
@@ -31,8 +30,7 @@ fn import_rejects_start_in_the_past() {
         );
         assert!(!scratch.path("smsq.db").exists(), "{ran}");
     }
-    let ran = scratch().run(IMPORT.into_iter().chain(["--at", "+0s"]));
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch().run(IMPORT.into_iter().chain(["--at", "+0s"])).assert_code(0);
 }
 
 #[test]
@@ -51,8 +49,7 @@ fn relative_expiry_counts_from_the_start() {
     with_every_database(|db| {
         let scratch = Scratch::at(&db.url);
         scratch.write("list.csv", LIST);
-        let ran = scratch.run_with(IMPORT.into_iter().chain(AT), &BERLIN);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run_with(IMPORT.into_iter().chain(AT), &BERLIN).assert_code(0);
         let span = db.number("SELECT max(expires_at - due_at) AS value FROM sms");
         assert_eq!(span, 8 * 60 * 60 * 1_000);
         let command = ["status", "--campaign", "eve"];
@@ -95,15 +92,13 @@ fn waiting_send_and_run_stop_at_ctrl_c() {
         let scratch = scratch();
         scratch.write_cellar("http://127.0.0.1:9");
         if command == ["send"] {
-            let ran = scratch.run(IMPORT.into_iter().chain(at));
-            assert_eq!(ran.code(), Some(0), "{ran}");
+            scratch.run(IMPORT.into_iter().chain(at)).assert_code(0);
         }
         let mut sending = scratch.start(command);
         sending.until_printed("it waits", |message| {
             message.contains("campaign `eve` starts 2099-12-24 09:00 UTC: waiting for ")
         });
         sending.signal(rustix::process::Signal::INT);
-        let ran = sending.ended();
-        assert_eq!(ran.code(), Some(130), "{ran}");
+        sending.ended().assert_code(130);
     }
 }

@@ -118,8 +118,7 @@ fn senders_keep_their_limits_over_workers_that_are_killed() {
         let gateway = gateway(|_, _| None);
         let scratch = Scratch::at(&db.url);
         configure(&scratch, &gateway, &senders(20, "2/s"));
-        let ran = import(&scratch, "c", &list(400));
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        import(&scratch, "c", &list(400)).assert_code(0);
         let said = scratch.run(["status"]).stdout();
         let slowest =
             said.lines().find(|line| line.contains("`c`: the slowest sender is `+1202555"));
@@ -156,7 +155,7 @@ fn phone_keeps_its_sender_in_every_campaign() {
         let scratch = Scratch::at(&db.url);
         configure(&scratch, &gateway, &senders(5, "100/s"));
         import(&scratch, "first", &list(100));
-        assert_eq!(scratch.run(SEND).code(), Some(0));
+        scratch.run(SEND).assert_code(0);
         let first = by_phone(&sent(&gateway));
         let counts =
             first.values().fold(BTreeMap::new(), |mut counts: BTreeMap<&str, u32>, from| {
@@ -169,7 +168,7 @@ fn phone_keeps_its_sender_in_every_campaign() {
         let phones = first.keys().map(|phone| format!("('{phone}', 'Hi')"));
         let rows: Vec<String> = phones.collect();
         db.run(&format!("INSERT INTO sms (phone, content) VALUES {}", rows.join(", ")));
-        assert_eq!(scratch.run(SEND).code(), Some(0));
+        scratch.run(SEND).assert_code(0);
         let all = sent(&gateway);
         assert_eq!(all.len(), 200);
         assert_eq!(by_phone(&all[100..]), first);
@@ -179,7 +178,7 @@ fn phone_keeps_its_sender_in_every_campaign() {
         let ran = scratch.run(["set", "--sender", "+12025550003", "off"]);
         let said = "sender `+12025550003` of `cellar` is off: running workers move its messages to the other senders";
         assert!(ran.stderr().contains(said) || ran.stdout().contains(said), "{ran}");
-        assert_eq!(scratch.run(SEND).code(), Some(0));
+        scratch.run(SEND).assert_code(0);
         let all = sent(&gateway);
         assert_eq!(all.len(), 300);
         for (phone, from) in by_phone(&all[200..]) {
@@ -216,10 +215,8 @@ fn refused_sender_waits_alone() {
             let said = "`cellar`: sender `+12025550001` waits";
             assert!(ran.stdout().contains(said), "{ran}");
 
-            let ran = scratch.run(["set", "--sender", "+12025550001", "off"]);
-            assert_eq!(ran.code(), Some(0), "{ran}");
-            let ran = sending.ended();
-            assert_eq!(ran.code(), Some(0), "{ran}");
+            scratch.run(["set", "--sender", "+12025550001", "off"]).assert_code(0);
+            sending.ended().assert_code(0);
             assert_eq!((count(), refused()), (80, refused_before));
             scratch.run(["set", "--sender", "+12025550001", "on"]);
             scratch.run(["providers", "resume", "cellar"]);
@@ -234,15 +231,14 @@ fn row_of_a_country_without_a_sender_is_rejected() {
     let bound =
         "{ from = \"SHOP\", prefix = [\"44\"] }, { from = \"+12025550100\", prefix = [\"1\"] }";
     configure(&scratch, &gateway, bound);
-    let ran = import(&scratch, "c", "phone\n+447400123456\n+12025550123\n+33612345678\n");
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    import(&scratch, "c", "phone\n+447400123456\n+12025550123\n+33612345678\n").assert_code(0);
     let rejects = std::fs::read_dir(scratch.path("")).expect("the folder");
     let names = rejects.map(|entry| entry.expect("an entry").file_name());
     let name = names.into_iter().find(|name| name.to_string_lossy().contains("rejects"));
     let file = scratch.read(&name.expect("a file of rejected rows").to_string_lossy());
     let why = "no sender of `cellar` sends to numbers that begin with +336";
     assert!(file.contains(why), "{file}");
-    assert_eq!(scratch.run(SEND).code(), Some(0));
+    scratch.run(SEND).assert_code(0);
     let expected = [("+12025550123", "+12025550100"), ("+447400123456", "SHOP")];
     let expected = expected.map(|(to, from)| (to.to_owned(), from.to_owned()));
     assert_eq!(by_phone(&sent(&gateway)), BTreeMap::from(expected));
@@ -261,8 +257,7 @@ fn invalid_pool_is_a_clear_error() {
         ("{ rate = \"1/s\" }", "missing key `senders"),
     ] {
         configure(&scratch, &gateway, senders);
-        let ran = import(&scratch, "c", &list(1));
-        assert_eq!(ran.code(), Some(2), "{ran}");
+        let ran = import(&scratch, "c", &list(1)).assert_code(2);
         assert!(ran.stderr().contains(expected), "{senders}: {ran}");
     }
     configure(&scratch, &gateway, &senders(2, "1/s"));
@@ -270,8 +265,7 @@ fn invalid_pool_is_a_clear_error() {
         (["set", "--sender", "+1999", "off"], "unknown sender `+1999`"),
         (["set", "--sender", "+12025550001", "no"], "invalid state `no`"),
     ] {
-        let ran = scratch.run(arguments);
-        assert_eq!(ran.code(), Some(2), "{ran}");
+        let ran = scratch.run(arguments).assert_code(2);
         assert!(ran.stderr().contains(expected), "{ran}");
     }
 }

@@ -74,8 +74,7 @@ fn campaign_ends_although_connections_are_killed() {
         }
         assert!(ended >= 9, "{ended} sessions");
         sending.signal(Signal::TERM);
-        let ran = sending.ended();
-        assert_eq!(ran.code(), Some(143), "{ran}");
+        sending.ended().assert_code(143);
         gateway.assert_each_once(MESSAGES);
         assert_eq!(gateway.requests(), MESSAGES);
         assert_eq!(scratch.checked_status(Some("c"))["sent"], MESSAGES);
@@ -98,8 +97,7 @@ fn check_and_send_warn_of_unsafe_server_settings() {
         let note = ": after a crash of its host messages may be sent twice";
         let expected = format!("{}{note}", settings.join(", "));
         for command in ["check", "send"] {
-            let ran = scratch.run([command]);
-            assert_eq!(ran.code(), Some(0), "{ran}");
+            let ran = scratch.run([command]).assert_code(0);
             let said = ran.to_string();
             let times = said.matches(note).count();
             assert_eq!(times, usize::from(!settings.is_empty()), "{ran}");

@@ -206,8 +206,7 @@ fn commands(scratch: &Scratch, path: &[&str], found: &mut BTreeSet<String>) {
 #[test]
 fn every_command_has_a_manual_page() {
     let scratch = Scratch::new();
-    let ran = scratch.run(["man", "--output", "man/man1"]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(["man", "--output", "man/man1"]).assert_code(0);
     let mut expected = BTreeSet::new();
     commands(&scratch, &[], &mut expected);
     assert!(expected.contains("smsq-send") && expected.contains("smsq-suppress-add"));

@@ -32,8 +32,7 @@ fn assert_stops_after_settling(signals: &[Signal], code: i32) {
         sending.until_printed("it is stopping", |said| said.contains("stopping"));
     }
     gateway.release();
-    let ran = sending.ended();
-    assert_eq!(ran.code(), Some(code), "{ran}");
+    let ran = sending.ended().assert_code(code);
     let accepted = gateway.accepted();
     assert_eq!(accepted, 12);
     assert!(ran.stdout().contains(&format!("sent {accepted} messages")), "{ran}");
@@ -41,8 +40,7 @@ fn assert_stops_after_settling(signals: &[Signal], code: i32) {
     let summary = scratch.checked_status(Some("c"));
     assert_eq!(summary["sent"], accepted, "{summary}");
     assert_eq!(summary["queued"], 40 - accepted, "{summary}");
-    let ran = scratch.run(SEND);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(SEND).assert_code(0);
     gateway.assert_each_once(40);
     assert_eq!(gateway.requests(), 40);
 }
@@ -109,8 +107,7 @@ fn responses_received_while_stopped_are_read() {
     let stopped = Instant::now();
     eventually("longer than the timeout", || stopped.elapsed() > Duration::from_secs(2));
     sending.signal(Signal::CONT);
-    let ran = sending.ended();
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    sending.ended().assert_code(0);
     let summary = scratch.checked_status(Some("c"));
     assert_eq!(summary["sent"], 8, "{summary}");
     assert_eq!(gateway.requests(), 8);
@@ -128,8 +125,7 @@ fn limit_counts_messages_and_not_attempts() {
     let scratch = Scratch::new();
     gateway.configure_without_references(&scratch, "");
     scratch.import(&list(30));
-    let ran = scratch.start(["send", "--limit", "10"]).ended();
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.start(["send", "--limit", "10"]).ended().assert_code(0);
     gateway.assert_each_once(10);
     assert!(gateway.requests() > 10);
 }
@@ -150,14 +146,12 @@ fn second_signal_aborts_and_next_run_lists_unknown() {
     sending.signal(Signal::INT);
     sending.until_printed("it is stopping", |said| said.contains("stopping"));
     sending.signal(Signal::TERM);
-    let ran = sending.ended();
-    assert_eq!(ran.code(), Some(143), "{ran}");
+    let ran = sending.ended().assert_code(143);
     assert!(ran.stderr().contains("unknown"), "{ran}");
 
     let quick = Practice::start(SandboxConfig::default());
     quick.configure_without_references(&scratch, "");
-    let ran = scratch.run(["send", "--format", "json", "--campaign", "c"]);
-    assert_eq!(ran.code(), Some(1), "{ran}");
+    let ran = scratch.run(["send", "--format", "json", "--campaign", "c"]).assert_code(1);
     assert_eq!(ran.json()["unknown"], 8, "{ran}");
     quick.assert_each_once(4);
     assert!(quick.phones().is_disjoint(&gateway.phones()));
@@ -170,13 +164,11 @@ fn limit_leaves_further_messages_queued() {
     let scratch = Scratch::new();
     gateway.configure_without_references(&scratch, "");
     scratch.import(&list(30));
-    let ran = scratch.run(["send", "--limit", "10"]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    let ran = scratch.run(["send", "--limit", "10"]).assert_code(0);
     gateway.assert_each_once(10);
     assert_eq!(gateway.requests(), 10);
     assert!(ran.stderr().contains("20 messages left"), "{ran}");
-    let ran = scratch.run(SEND);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(SEND).assert_code(0);
     gateway.assert_each_once(30);
 }
 
@@ -204,8 +196,7 @@ fn frozen_sender_is_reclaimed_and_repeats_nothing() {
     });
     gateway.release();
     // Another worker marks its messages in flight as unknown, and sends the rest.
-    let ran = scratch.run(SEND);
-    assert_eq!(ran.code(), Some(1), "{ran}");
+    scratch.run(SEND).assert_code(1);
     let summary = scratch.checked_status(Some("c"));
     let unknown = summary["unknown"].as_u64().expect("a count");
     assert!((1..=8).contains(&unknown), "{summary}");
@@ -277,8 +268,7 @@ fn signal_ends_command_that_waits_for_a_lock() {
     let mut sending = scratch.start(["send", "-y"]);
     until_handled(&mut sending);
     sending.signal(Signal::TERM);
-    let ran = sending.ended();
-    assert_eq!(ran.code(), Some(143), "{ran}");
+    let ran = sending.ended().assert_code(143);
     assert!(ran.stderr().contains("stopped"), "{ran}");
 }
 

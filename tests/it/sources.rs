@@ -34,8 +34,7 @@ fn rows_of_a_query_are_imported_by_their_key() {
         with_people(&crm);
         let query = "SELECT customer, mobile AS phone, name FROM people ORDER BY id;\n";
         let flags = ["--key", "customer", "--text", "Hi {{ name }}", "--format", "json"];
-        let ran = import(&scratch, query, &flags);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        let ran = import(&scratch, query, &flags).assert_code(0);
         let counts = ran.json();
         for (name, count) in [("rows", 5), ("accepted", 2), ("duplicates", 1), ("rejected", 2)] {
             assert_eq!(counts[name], count, "{counts}");
@@ -77,8 +76,7 @@ fn values_of_every_type_become_text() {
         };
         let query = format!("SELECT '+447400100001' AS phone, NULL AS blank, {values}");
         let text = "{{ a }} {{ b }} {{ c }} {{ d }} {{ e }} {{ f }} {{ g }} {{ h }}";
-        let ran = import(&scratch, &query, &["--text", text]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        import(&scratch, &query, &["--text", text]).assert_code(0);
         let stored = db.words("SELECT content AS value FROM sms");
         assert_eq!(stored, [Some(expected.to_owned())]);
     });
@@ -140,8 +138,7 @@ fn query_that_writes_or_has_no_list_is_refused() {
             assert_eq!(crm.number("SELECT count(*) AS value FROM people"), 5);
         }
         let query = "SELECT mobile AS phone FROM people";
-        let ran = import(&scratch, query, &["--text", "Hi", "--key", "customer"]);
-        assert_eq!(ran.code(), Some(2), "{ran}");
+        let ran = import(&scratch, query, &["--text", "Hi", "--key", "customer"]).assert_code(2);
         assert!(ran.stderr().contains("`customer`"), "{ran}");
     });
 }
@@ -164,8 +161,7 @@ fn query_is_ended_after_its_time() {
             }
         };
         let query = format!("SELECT '+447400100001' AS phone, ({slow}) AS slow");
-        let ran = import(&scratch, &query, &["--text", "Hi"]);
-        assert_eq!(ran.code(), Some(2), "{ran}");
+        let ran = import(&scratch, &query, &["--text", "Hi"]).assert_code(2);
         assert!(ran.stderr().contains("takes longer than 300ms"), "{ran}");
     });
 }
@@ -179,8 +175,7 @@ fn statement_that_returns_nothing_does_nothing() {
         ("VACUUM INTO 'made.db'", "the query writes"),
         ("-- nothing", "the query returns no columns"),
     ] {
-        let ran = import(&scratch, query, &["--text", "Hi"]);
-        assert_eq!(ran.code(), Some(2), "{ran}");
+        let ran = import(&scratch, query, &["--text", "Hi"]).assert_code(2);
         assert!(ran.stderr().contains(said), "{query}: {ran}");
         assert!(!scratch.path("made.db").exists(), "{query}");
     }
@@ -199,13 +194,13 @@ fn missing_source_is_a_clear_error() {
         ("oracle://reader@db/crm", "unknown kind of database"),
         ("postgres://reader:secret@127.0.0.1:1/crm", "the password in `--from` is visible"),
     ] {
-        let ran = scratch.run(["import", "--from", from, "--query", "due.sql", "--text", "Hi"]);
-        assert_eq!(ran.code(), Some(2), "{ran}");
+        let ran = scratch
+            .run(["import", "--from", from, "--query", "due.sql", "--text", "Hi"])
+            .assert_code(2);
         assert!(ran.stderr().contains(said), "{said}: {ran}");
         assert!(!ran.stderr().contains("secret"), "{ran}");
     }
-    let ran = scratch.run(["import", "--query", "due.sql", "--text", "Hi"]);
-    assert_eq!(ran.code(), Some(2), "{ran}");
+    let ran = scratch.run(["import", "--query", "due.sql", "--text", "Hi"]).assert_code(2);
     assert!(ran.stderr().contains("--from"), "{ran}");
 }
 
@@ -219,8 +214,7 @@ fn password_of_a_source_comes_from_the_environment() {
     scratch.write("smsq.toml", &format!("[sources.crm]\nurl = \"{url}\"\n"));
     scratch.write("due.sql", "SELECT '+447400100001' AS phone");
     let line = ["import", "--from", "crm", "--query", "due.sql", "--text", "Hi"];
-    let ran = scratch.run_with(line, &[("SMSQ__SOURCES__CRM__PASSWORD", "smsq")]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run_with(line, &[("SMSQ__SOURCES__CRM__PASSWORD", "smsq")]).assert_code(0);
 }
 
 #[test]

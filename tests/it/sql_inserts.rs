@@ -40,8 +40,7 @@ fn send_another(db: &Database, gateway: &Practice, phone: &str) {
 
 fn stop(mut sending: Running) {
     sending.signal(Signal::INT);
-    let ran = sending.ended();
-    assert_eq!(ran.code(), Some(130), "{ran}");
+    sending.ended().assert_code(130);
 }
 
 #[test]
@@ -53,8 +52,7 @@ fn inserted_row_is_sent_on_every_database() {
         scratch.import(&list(1));
         let mut other = db.client();
         other.run("INSERT INTO sms (phone, content) VALUES ('07400 123461', 'Your code is 4711')");
-        let ran = scratch.run_with(["send"], &[("SMSQ__DEFAULT_REGION", "GB")]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run_with(["send"], &[("SMSQ__DEFAULT_REGION", "GB")]).assert_code(0);
         assert!(gateway.phones().contains("+447400123461"));
         assert_eq!(scratch.checked_status(Some("default"))["sent"], 1);
         let sent = "SELECT phone FROM sms_sent WHERE campaign_id = 1";
@@ -118,8 +116,7 @@ fn row_inserted_in_a_failed_transaction_is_never_sent() {
         }
         let status = scratch.checked_status(Some("default"));
         assert_eq!((&status["imported"], &status["sent"]), (&3.into(), &3.into()));
-        let ran = scratch.run(["send"]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(["send"]).assert_code(0);
         assert_eq!(gateway.accepted(), 4);
     });
 }
@@ -183,8 +180,7 @@ fn messages_of_a_missing_campaign_are_reported() {
         gateway.configure_without_references(&scratch, "");
         scratch.import(&list(1));
         db.run("INSERT INTO sms (campaign_id, phone, content) VALUES (77, '+447400123456', 'x')");
-        let ran = scratch.run(["send"]);
-        assert_eq!(ran.code(), Some(1), "{ran}");
+        let ran = scratch.run(["send"]).assert_code(1);
         let message = "1 message of campaign 77, which does not exist: it is not sent";
         assert!(ran.stderr().contains(message), "{ran}");
         let ran = scratch.run(["status"]);
@@ -194,7 +190,7 @@ fn messages_of_a_missing_campaign_are_reported() {
             let ran = scratch.run([command, "--format", "json"]);
             assert_eq!(ran.json()["without_campaign"], lost, "{ran}");
         }
-        assert_eq!(scratch.run(["send", "--campaign", "c"]).code(), Some(0));
+        scratch.run(["send", "--campaign", "c"]).assert_code(0);
         assert_eq!(gateway.accepted(), 1);
     });
 }
@@ -219,8 +215,7 @@ fn inserted_rows_are_sent_or_fail_with_a_reason() {
         sending.until("all are settled", || sqlite(&scratch, "SELECT count(*) FROM sms") == "0");
     assert!(alive, "{}", sending.ended());
     sending.signal(Signal::INT);
-    let ran = sending.ended();
-    assert_eq!(ran.code(), Some(130), "{ran}");
+    sending.ended().assert_code(130);
     for phone in ["+447400123456", "+447400123457", "+447400123460"] {
         assert!(gateway.phones().contains(phone), "{phone}");
     }
@@ -264,8 +259,7 @@ fn rows_with_unreadable_values_delay_no_others() {
         sending.until("all are settled", || sqlite(&scratch, "SELECT count(*) FROM sms") == "0");
     assert!(alive, "{}", sending.ended());
     sending.signal(Signal::INT);
-    let ran = sending.ended();
-    assert_eq!(ran.code(), Some(130), "{ran}");
+    sending.ended().assert_code(130);
     assert!(gateway.phones().contains("+447400123499"));
     assert_eq!(gateway.stats().repeated, 0);
     scratch.checked_status(Some("default"));
@@ -287,8 +281,7 @@ fn sqlite_names_the_column_of_a_rejected_row() {
         let refused = try_sqlite(&scratch, &sql).expect_err("a constraint");
         assert!(refused.contains(column), "{refused}");
     }
-    let ran = scratch.run(["send"]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(["send"]).assert_code(0);
 }
 
 #[test]
@@ -298,13 +291,11 @@ fn unreadable_row_can_be_cancelled_and_reported() {
     gateway.configure_without_references(&scratch, "");
     scratch.import(&list(1));
     sqlite(&scratch, "INSERT INTO sms (phone, content, params) VALUES (x'ff2b34', x'ff', x'fe')");
-    let ran = scratch.run(["cancel", "--campaign", "default"]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(["cancel", "--campaign", "default"]).assert_code(0);
     assert_eq!(scratch.failures("default").len(), 1);
     for format in ["text", "csv", "html"] {
         let line = ["report", "--failed", "--campaign", "default", "--format", format];
-        let ran = scratch.run(line);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(line).assert_code(0);
     }
     scratch.checked_status(Some("default"));
 }
@@ -324,10 +315,8 @@ fn concurrent_imports_of_a_list_add_each_row_once() {
     // One row is already in the queue.
     assert_eq!(accepted(&one) + accepted(&other), 2_999, "{one}{other}");
     sending.signal(Signal::INT);
-    let ran = sending.ended();
-    assert_eq!(ran.code(), Some(130), "{ran}");
-    let ran = scratch.run(["send", "--quiet"]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    sending.ended().assert_code(130);
+    scratch.run(["send", "--quiet"]).assert_code(0);
     gateway.assert_each_once(3_000);
     assert_eq!(scratch.checked_status(Some("c"))["sent"], 3_000);
 }

@@ -13,16 +13,14 @@ fn account_error_stops_the_campaign_and_keeps_messages() {
     let gateway = Gateway::start(&scratch, &["--faults", "faults.toml"]);
     scratch.write_cellar(&gateway.url).write("list.csv", LIST);
     scratch.run(["import", "list.csv", "--text", "Hi {{ name }}", "--campaign", "spring"]);
-    let ran = scratch.run(["send", "--concurrency", "1"]);
-    assert_eq!(ran.code(), Some(3), "{ran}");
+    scratch.run(["send", "--concurrency", "1"]).assert_code(3);
     let status = scratch.run(["status", "--campaign", "spring", "--format", "json"]).json();
     assert_eq!(status["state"], "stopped");
     assert_eq!(status["queued"], status["imported"]);
     drop(gateway);
     let gateway = Gateway::start(&scratch, &[]);
     scratch.write_cellar(&gateway.url);
-    let ran = scratch.run(["send"]);
-    assert_eq!(ran.code(), Some(1), "{ran}");
+    let ran = scratch.run(["send"]).assert_code(1);
     assert!(ran.stderr().contains("trying again"), "{ran}");
 }
 
@@ -124,8 +122,7 @@ fn retry_of_cancelled_campaign_is_rejected() {
     scratch.run(["cancel", "--campaign", "spring"]);
     for more in [&["--class", "cancelled"][..], &["--unknown"], &[]] {
         let of_it = ["retry", "--campaign", "spring"];
-        let ran = scratch.run([&of_it, more].concat());
-        assert_eq!(ran.code(), Some(2), "{ran}");
+        let ran = scratch.run([&of_it, more].concat()).assert_code(2);
         assert!(ran.stderr().contains("campaign `spring` is cancelled"), "{ran}");
         assert!(ran.stderr().contains("smsq resume --campaign spring"), "{ran}");
     }
@@ -161,8 +158,7 @@ fn signal_stops_sending_and_next_send_continues() {
     let status = scratch.run(["status", "--campaign", "spring", "--format", "json"]).json();
     assert_eq!(status["sending"], 0, "{status}");
     assert_ne!(status["queued"], 0, "{status}");
-    let ran = scratch.run(["send"]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(["send"]).assert_code(0);
     let status = scratch.run(["status", "--campaign", "spring", "--format", "json"]).json();
     assert_eq!(status["sent"], 300, "{status}");
 }
@@ -197,8 +193,7 @@ fn second_signal_leaves_messages_in_flight_unknown() {
     assert_eq!(ended.code(), Some(130), "{rest:?}");
     assert!(rest.iter().any(|line| line.contains("aborted")), "{rest:?}");
 
-    let ran = scratch.run(["send", "--campaign", "spring", "--format", "json"]);
-    assert_eq!(ran.code(), Some(1), "{ran}");
+    let ran = scratch.run(["send", "--campaign", "spring", "--format", "json"]).assert_code(1);
     assert_eq!(ran.json()["unknown"], 1, "{ran}");
     assert_eq!(ran.json()["attempts"], 0, "{ran}");
     snapshot!(scratch.run(["settle", "--campaign", "spring", "--unknown", "sent"]), @r"

@@ -18,8 +18,7 @@ fn start(scratch: &Scratch, number: usize) -> Running {
 }
 
 fn assert_done(running: Running) {
-    let ran = running.ended();
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    running.ended().assert_code(0);
 }
 
 #[test]
@@ -77,8 +76,7 @@ fn tables_of_an_earlier_revision_are_refused_by_every_command() {
         scratch.write("list.csv", "phone\n+447400100001\n");
         let prove = format!("prove --database {}", db.url);
         for line in ["status", "send", "cancel c", "import list.csv --text Hello", &prove] {
-            let ran = scratch.run(line.split(' '));
-            assert_eq!(ran.code(), Some(2), "{ran}");
+            let ran = scratch.run(line.split(' ')).assert_code(2);
             let reason = "was made by a development version of smsq, before its first release; this smsq cannot use it\n\
                 hint: nothing was changed; finish with the smsq that made it, or set `--database` to a new database\n";
             assert!(ran.stderr().ends_with(reason), "{ran}");

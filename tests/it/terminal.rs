@@ -34,8 +34,7 @@ fn hostile_list_never_steers_the_terminal() {
     );
     scratch.write(&file, &list);
     let import = ["import", &file, "--text", "Hi {{ name }}"];
-    let looked = scratch.run(import.into_iter().chain(["--dry-run"]));
-    assert_eq!(looked.code(), Some(0), "{looked}");
+    let looked = scratch.run(import.into_iter().chain(["--dry-run"])).assert_code(0);
     let rejected = "rejected    3 (2 control character, 1 not a phone number)";
     assert!(looked.stdout().contains(rejected), "{looked}");
     assert_plain(&looked);
@@ -49,8 +48,7 @@ fn hostile_list_never_steers_the_terminal() {
         );
         assert_plain(&ran);
     }
-    let imported = scratch.run(import);
-    assert_eq!(imported.code(), Some(0), "{imported}");
+    let imported = scratch.run(import).assert_code(0);
     assert_plain(&imported);
     let reason = format!("asked {HOSTILE}\nline");
     assert_plain(&scratch.run(["suppress", "add", "+447400301009", "--reason", &reason]));
@@ -78,8 +76,7 @@ fn hostile_gateway_never_steers_the_terminal() {
     let gateway = Scripted::start("400 Bad Request", &body.to_string());
     scratch.write_cellar(&gateway.url());
     scratch.import("phone\n+447400301000\n+447400301001\n");
-    let sent = scratch.run(["send", "-vv"]);
-    assert_eq!(sent.code(), Some(1), "{sent}");
+    let sent = scratch.run(["send", "-vv"]).assert_code(1);
     assert_plain(&sent);
     for line in [
         &["report"][..],
@@ -101,7 +98,7 @@ fn hostile_text_of_another_program_stays_exact_in_json() {
         "INSERT INTO sms (phone, content) VALUES ('+447400301{HOSTILE}', 'Hello {HOSTILE}')"
     );
     crate::support::shell::sqlite(&scratch, &sql);
-    assert_eq!(scratch.run(["cancel", "--campaign", "default"]).code(), Some(0));
+    scratch.run(["cancel", "--campaign", "default"]).assert_code(0);
     for format in ["text", "json", "html"] {
         assert_plain(&scratch.run(["report", "--failed", "--format", format]));
     }

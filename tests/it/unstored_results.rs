@@ -26,22 +26,20 @@ fn message_with_id_of_a_sent_one_affects_no_other() {
         let scratch = Scratch::at(&db.url);
         gateway.configure_without_references(&scratch, "");
         scratch.import(&list(3));
-        assert_eq!(scratch.run(SEND).code(), Some(0));
+        scratch.run(SEND).assert_code(0);
         let sent_id = db.number("SELECT min(id) AS value FROM sms_sent");
         db.run(&format!(
             "INSERT INTO sms (id, phone, content) VALUES ({sent_id}, '+447499999999', 'x')"
         ));
         scratch.import(&list(60));
-        let ran = scratch.run(SEND);
-        assert_eq!(ran.code(), Some(1), "{ran}");
+        scratch.run(SEND).assert_code(1);
         gateway.assert_each_once(61);
         assert_eq!(db.number("SELECT count(*) AS value FROM sms_sent"), 60);
         let reasons = db.words("SELECT last_reason AS value FROM sms WHERE state = 2");
         let reason = reasons[0].clone().unwrap_or_default();
         assert!(reason.contains("`cellar` accepted it as `"), "{reason}");
         assert_eq!(reasons.len(), 1);
-        let ran = scratch.run(["send", "--on-unknown", "resend"]);
-        assert_eq!(ran.code(), Some(1), "{ran}");
+        scratch.run(["send", "--on-unknown", "resend"]).assert_code(1);
         gateway.assert_each_once(61);
     });
 }
@@ -51,8 +49,7 @@ fn unstored_results_are_saved_for_the_next_worker() {
     with_every_database(|db| {
         let (gateway, scratch, mut sending) = start_with_unstorable_results(db);
         sending.signal(Signal::TERM);
-        let ran = sending.ended();
-        assert_eq!(ran.code(), Some(2), "{ran}");
+        let ran = sending.ended().assert_code(2);
         assert!(ran.stderr().contains("etwas anderes"), "{ran}");
         let files = result_files(db, &scratch);
         assert_eq!(files.len(), 1, "{files:?}");
@@ -63,8 +60,7 @@ fn unstored_results_are_saved_for_the_next_worker() {
         let accepted = gateway.accepted();
         assert_eq!(text.matches("\"sent\"").count() as u64, accepted, "{text}");
         accept_sent_rows(db);
-        let ran = scratch.run(SEND);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(SEND).assert_code(0);
         gateway.assert_each_once(40);
         assert_eq!(scratch.checked_status(Some("c"))["sent"], 40);
         let counts = db.number("SELECT sum(accepted + attempts) AS value FROM sms_sent");
@@ -80,12 +76,10 @@ fn aborted_worker_saves_its_unstored_results() {
         sending.signal(Signal::TERM);
         sending.until_printed("it is stopping", |said| said.contains("stopping"));
         sending.signal(Signal::INT);
-        let ran = sending.ended();
-        assert_eq!(ran.code(), Some(130), "{ran}");
+        sending.ended().assert_code(130);
         assert_eq!(result_files(db, &scratch).len(), 1);
         accept_sent_rows(db);
-        let ran = scratch.run(SEND);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(SEND).assert_code(0);
         gateway.assert_each_once(40);
         assert_eq!(scratch.checked_status(Some("c"))["sent"], 40);
     });

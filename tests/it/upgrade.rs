@@ -33,8 +33,7 @@ fn start(db: &Database, program: Option<&Path>) -> (Practice, Scratch, Running) 
         command
     };
     let importing = scratch.start_command(command("import list.csv --text Hello"));
-    let imported = importing.ended();
-    assert_eq!(imported.code(), Some(0), "{imported}");
+    importing.ended().assert_code(0);
     let sending = scratch.start_command(command("send --concurrency 8"));
     eventually("it sends", || gateway.accepted() > 100);
     (gateway, scratch, sending)
@@ -47,8 +46,7 @@ fn record_newer_schema(db: &Database) {
 
 /// The worker stops in order.
 fn assert_stops(db: &Database, sending: Running) {
-    let ran = sending.ended();
-    assert_eq!(ran.code(), Some(2), "{ran}");
+    let ran = sending.ended().assert_code(2);
     let reason = "was written by a newer smsq (schema 9999)\n\
                   hint: use the smsq that wrote it, or a newer one";
     assert!(ran.stderr().contains(reason), "{ran}");
@@ -57,8 +55,7 @@ fn assert_stops(db: &Database, sending: Running) {
 }
 
 fn assert_goes_on(gateway: &Practice, scratch: &Scratch) {
-    let ran = scratch.run(["send", "--yes"]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(["send", "--yes"]).assert_code(0);
     gateway.assert_each_once(MESSAGES);
 }
 

@@ -97,8 +97,7 @@ fn providers_test_prints_the_exchange_without_secrets() {
     );
     let secrets = [("TENCENT_SECRET_ID", "AKIDhunter"), ("TENCENT_SECRET_KEY", "hunter2")];
     let line = ["providers", "test", "t", "--to", "+8613812345678"];
-    let ran = scratch.run_with(line, &secrets);
-    assert_eq!(ran.code(), Some(1), "{ran}");
+    let ran = scratch.run_with(line, &secrets).assert_code(1);
     assert!(ran.stdout().starts_with("rejected: the template needs parameter `1`"), "{ran}");
     let ran = scratch.run_with(line.into_iter().chain(["--param", "order=4711"]), &secrets);
     let output = ran.to_string();

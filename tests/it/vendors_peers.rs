@@ -270,10 +270,8 @@ fn sends_a_campaign(section: &str, environment: &[(&str, &str)]) {
     let rows = rows.join("\n");
     scratch.write("list.csv", &format!("phone,name\n{rows}"));
     let text = "Hello {{ name }}, it is 5 € & \"new\"";
-    let ran = scratch.run(["import", "list.csv", "--text", text, "--campaign", "c"]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
-    let ran = scratch.run_with(["send", "--format", "json"], environment);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(["import", "list.csv", "--text", text, "--campaign", "c"]).assert_code(0);
+    let ran = scratch.run_with(["send", "--format", "json"], environment).assert_code(0);
     assert_eq!(ran.json()["sent"], CAMPAIGN, "{ran}");
 }
 

@@ -68,8 +68,7 @@ fn invalid_window_is_rejected_before_import() {
     ];
     for (flags, why) in cases {
         let scratch = scratch();
-        let ran = scratch.run(import(&flags));
-        assert_eq!(ran.code(), Some(2), "{ran}");
+        let ran = scratch.run(import(&flags)).assert_code(2);
         assert!(ran.stderr().contains(why), "{why}: {ran}");
         assert!(!scratch.path("smsq.db").exists(), "{ran}");
     }
@@ -80,16 +79,13 @@ fn window_after_the_expiry_is_rejected() {
     let scratch = scratch();
     let hours = ["--window", closed(), "--timezone", "UTC"];
     for more in [&["--expires", "+1h"][..], &["--expires", "+1h", "--dry-run"]] {
-        let ran = scratch.run(import(&[&hours[..], more].concat()));
-        assert_eq!(ran.code(), Some(2), "{ran}");
+        let ran = scratch.run(import(&[&hours[..], more].concat())).assert_code(2);
         assert!(ran.stderr().contains(": nothing would be sent"), "{ran}");
         assert!(!scratch.path("smsq.db").exists(), "{ran}");
     }
-    let ran = scratch.run(import(&["--expires", "+1h"]));
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(import(&["--expires", "+1h"])).assert_code(0);
     let line = [&["set", "--campaign", "spring"], &hours[..]].concat();
-    let ran = scratch.run(line);
-    assert_eq!(ran.code(), Some(2), "{ran}");
+    let ran = scratch.run(line).assert_code(2);
     let why = "after all messages of campaign `spring` have expired";
     assert!(ran.stderr().contains(why), "{ran}");
     let ran = scratch.run(["status", "--format", "json", "--campaign", "spring"]);
@@ -177,10 +173,8 @@ fn send_waits_for_the_window_until_it_is_removed() {
     let scratch = Scratch::new();
     let gateway = Gateway::start(&scratch, &[]);
     scratch.write_cellar(&gateway.url).write("list.csv", LIST);
-    let ran = scratch.run(import(&["--window", closed(), "--timezone", "UTC"]));
-    assert_eq!(ran.code(), Some(0), "{ran}");
-    let ran = scratch.run(["send", "--no-wait"]);
-    assert_eq!(ran.code(), Some(3), "{ran}");
+    scratch.run(import(&["--window", closed(), "--timezone", "UTC"])).assert_code(0);
+    let ran = scratch.run(["send", "--no-wait"]).assert_code(3);
     assert_eq!(ran.stdout(), "nothing was sent\n", "{ran}");
     let expected = "nothing was lost: run `smsq send` then";
     assert!(ran.stderr().contains("campaign `spring` waits until"), "{ran}");
@@ -195,8 +189,7 @@ fn send_waits_for_the_window_until_it_is_removed() {
     ----- stderr
     campaign `spring`: no limit of its own, priority 0, sent by the default provider
     ");
-    let ran = scratch.run(["send", "--no-wait", "--format", "json"]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    let ran = scratch.run(["send", "--no-wait", "--format", "json"]).assert_code(0);
     assert_eq!(ran.json()["sent"], 3, "{ran}");
 }
 
@@ -206,8 +199,7 @@ fn opted_out_recipient_is_suppressed() {
     let gateway = Gateway::start(&scratch, &[]);
     let list = "phone\n+15005552000\n+447400123456\n";
     scratch.write_cellar(&gateway.url).write("list.csv", list);
-    let ran = scratch.run(import(&[]));
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(import(&[])).assert_code(0);
     let ran = scratch.run(["send", "--format", "json"]);
     assert_eq!(ran.json()["failed"], 1, "{ran}");
     let ran = scratch.run(["suppress", "list"]);
@@ -226,10 +218,8 @@ fn recipient_over_the_cap_delays_no_other() {
     let gateway = Gateway::start(&scratch, &[]);
     let list = "phone,n\n+447400123456,1\n+447400123456,2\n+447400123457,3\n";
     scratch.write_cellar(&gateway.url).write("list.csv", list);
-    let ran = scratch.run(import(&["--unique", "phone,n"]));
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(import(&["--unique", "phone,n"])).assert_code(0);
     let cap = [("SMSQ__SENDER__MAX_PER_RECIPIENT", "1/day")];
-    let ran = scratch.run_with(["send", "--no-wait", "--format", "json"], &cap);
-    assert_eq!(ran.code(), Some(3), "{ran}");
+    let ran = scratch.run_with(["send", "--no-wait", "--format", "json"], &cap).assert_code(3);
     assert_eq!((&ran.json()["sent"], &ran.json()["queued"]), (&2.into(), &1.into()), "{ran}");
 }

@@ -74,8 +74,7 @@ fn four_workers_send_each_message_once() {
     scratch.import(&list(600));
     let senders: Vec<Running> = (0..4).map(|_| scratch.start(SEND)).collect();
     for sender in senders {
-        let ran = sender.ended();
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        sender.ended().assert_code(0);
     }
     gateway.assert_each_once(600);
     assert_eq!(gateway.requests(), 600);
@@ -137,8 +136,7 @@ fn messages_of_a_silent_remote_worker_are_reclaimed() {
     sqlite(&scratch, "UPDATE worker SET boot_id = 'another host'");
     let beat: i64 =
         sqlite(&scratch, "SELECT heartbeat_at FROM worker").parse().expect("an instant");
-    let ran = scratch.run(SEND);
-    assert_eq!(ran.code(), Some(1), "{ran}");
+    scratch.run(SEND).assert_code(1);
     let summary = scratch.checked_status(Some("c"));
     assert_eq!(summary["unknown"], 8, "{summary}");
     let clock = "SELECT CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)";
@@ -163,8 +161,7 @@ fn killed_worker_loses_only_its_messages_in_flight() {
         killed.kill();
     }
     for sender in living {
-        let ran = sender.ended();
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        sender.ended().assert_code(0);
     }
     gateway.assert_each_once(500);
     assert_eq!(scratch.checked_status(Some("c"))["sent"], 500);

@@ -73,8 +73,7 @@ fn viewer_changes_nothing_and_sees_no_phones() {
     let scratch = Scratch::new();
     gateway.configure_without_references(&scratch, "");
     scratch.import("phone\n+447400123456\n+15005551000\n");
-    let sent = scratch.run(["send", "--quiet"]);
-    assert_eq!(sent.code(), Some(1), "{sent}");
+    scratch.run(["send", "--quiet"]).assert_code(1);
     let served = Served::start(&scratch);
     let (viewer, operator) = (served.log_in("read"), served.log_in("operate"));
     let page = served.until_shown(&viewer, "/campaigns/c", "Who was not reached");
@@ -326,10 +325,8 @@ fn texts_of_others_are_escaped_everywhere() {
     let name = "a\"><script>alert(2)</script>";
     let list = format!("phone,name\n+15005551000,{evil}\n+15005551001,\"=cmd|' /C calc'!A0\"\n");
     scratch.write("list.csv", &list);
-    let ran = scratch.run(["import", "list.csv", "--text", "{{ name }}", "--campaign", name]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
-    let sent = scratch.run(["send", "--quiet"]);
-    assert_eq!(sent.code(), Some(1), "{sent}");
+    scratch.run(["import", "list.csv", "--text", "{{ name }}", "--campaign", name]).assert_code(0);
+    scratch.run(["send", "--quiet"]).assert_code(1);
     let served = Served::start(&scratch);
     let cookie = served.log_in("operate");
     let path = "/campaigns/a%22%3E%3Cscript%3Ealert%282%29%3C%2Fscript%3E";
@@ -426,8 +423,7 @@ fn tokens_are_in_no_log() {
     let form = format!("token={}", tokens["admin"]);
     request(address, "POST", "/login", &[FORM, ("Sec-Fetch-Site", "same-origin")], form.as_bytes());
     process.signal(rustix::process::Signal::TERM);
-    let ran = process.ended();
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    let ran = process.ended().assert_code(0);
     for secret in
         [tokens["send"].as_str(), tokens["admin"].as_str(), "a long random text", "wrong-token"]
     {

@@ -126,7 +126,7 @@ fn batch_of_a_killed_server_is_continued_by_its_repetition() {
         served.stop();
         // The rules are also in the database.
         let replace = ["approve", "--replace-rules", "--yes"];
-        assert_eq!(scratch.run(replace).code(), Some(0));
+        scratch.run(replace).assert_code(0);
         let served = Served::again(&scratch, tokens.clone(), "127.0.0.1:0");
         let client = begin_batch(&served, LINES - 200);
         let count = "SELECT count(*) AS value FROM sms";

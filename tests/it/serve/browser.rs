@@ -194,8 +194,7 @@ async fn campaign_is_watched_paused_and_resumed() {
         let gateway = Gateway::start(&scratch, &[]);
         scratch.write_cellar(&gateway.url);
         scratch.import(&list(5_000));
-        let limited = scratch.run(["set", "--campaign", "c", "--rate", "20/s"]);
-        assert_eq!(limited.code(), Some(0), "{limited}");
+        scratch.run(["set", "--campaign", "c", "--rate", "20/s"]).assert_code(0);
         let served = Served::start(&scratch);
         let worker = scratch.start(["send", "--quiet"]);
         let browser = Browser::start(&[]).await;
@@ -258,8 +257,7 @@ async fn focus_and_selection_stay_while_a_page_updates() {
         let name = format!("campaign {index}");
         scratch.write("list.csv", &list(500));
         let line = ["import", "list.csv", "--campaign", &name, "--again", "--text", "Hi"];
-        let ran = scratch.run(line);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(line).assert_code(0);
     }
     let served = Served::start(&scratch);
     let worker = scratch.start(["send", "--quiet", "--rate", "20/s"]);
@@ -343,9 +341,8 @@ async fn page_works_on_a_phone_without_scripts_and_with_evil_texts() {
         let _ = writeln!(list, "+1500555100{index},{text}");
     }
     scratch.write("list.csv", &list);
-    let ran = scratch.run(["import", "list.csv", "--text", "{{ name }}", "--campaign", "c"]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
-    assert_eq!(scratch.run(["send", "--quiet"]).code(), Some(1));
+    scratch.run(["import", "list.csv", "--text", "{{ name }}", "--campaign", "c"]).assert_code(0);
+    scratch.run(["send", "--quiet"]).assert_code(1);
     let served = Served::start(&scratch);
     let base = format!("http://{}", served.address);
     let blocked = "--blink-settings=scriptEnabled=false";

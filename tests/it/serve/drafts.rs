@@ -122,8 +122,7 @@ fn prepared(db: &Database, more: &str) -> (Practice, Scratch) {
 fn campaign_is_made_checked_tested_and_started() {
     with_every_database(|db| {
         let (gateway, scratch) = prepared(db, "");
-        let ran = scratch.run(["suppress", "add", "+447400100006"]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(["suppress", "add", "+447400100006"]).assert_code(0);
         let tokens = configure(&scratch, "");
         let served = Served::running(&scratch, tokens, &SEND);
         let cookie = served.log_in("operate");
@@ -146,8 +145,8 @@ fn campaign_is_made_checked_tested_and_started() {
         // The command line says the same.
         scratch.write("list.csv", &untidy());
         let line = ["import", "list.csv", "--text", TEXT, "--campaign", "autumn"];
-        let ran = scratch.run(line.into_iter().chain(["--expires", "+8h", "--dry-run"]));
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        let ran =
+            scratch.run(line.into_iter().chain(["--expires", "+8h", "--dry-run"])).assert_code(0);
         let shown = facts(&page);
         for (name, value) in &shown {
             // The limit and the time of the start are those of the page.
@@ -189,8 +188,7 @@ fn campaign_is_made_checked_tested_and_started() {
         let path = "/campaigns/autumn";
         served.until_shown(&cookie, path, "rejected rows of list.csv (2)");
         served.until_shown(&cookie, path, "<span class=\"pill done\">");
-        let ran = served.stop();
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        served.stop().assert_code(0);
         assert_eq!(scratch.checked_status(Some("autumn"))["sent"], 20);
         gateway.assert_each_once(21);
         let names = std::fs::read_dir(scratch.path("")).expect("a folder").flatten();
@@ -368,10 +366,10 @@ fn draft_that_cannot_be_imported_can_be_changed() {
         let page = ready(&served, &cookie, &format!("{draft}/check"));
         // Another import makes the campaign, which is cancelled.
         scratch.write("other.csv", "phone\n+447400123457\n");
-        let ran =
-            scratch.run(["import", "other.csv", "--campaign", "c", "--text", "x", "--at", "+1h"]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
-        assert_eq!(scratch.run(["cancel", "c"]).code(), Some(0));
+        scratch
+            .run(["import", "other.csv", "--campaign", "c", "--text", "x", "--at", "+1h"])
+            .assert_code(0);
+        scratch.run(["cancel", "c"]).assert_code(0);
         let answer = start(&served, &cookie, &draft, &page);
         assert_eq!(answer.status, 303, "{}", answer.body);
         let mut page = String::new();

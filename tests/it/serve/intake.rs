@@ -52,8 +52,7 @@ fn posted_message_is_queued_once_per_key() {
         let elsewhere = own.replace('{', r#"{"campaign":"other","#);
         assert_eq!(served.post(&elsewhere).status, 202);
 
-        let ran = served.stop();
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        served.stop().assert_code(0);
         let status = scratch.checked_status(None);
         assert_eq!(status["queued"], 5, "{status}");
     });
@@ -147,8 +146,7 @@ fn errors_of_the_router_are_problems() {
 fn suppressed_phone_is_answered_as_failed() {
     let scratch = Scratch::new();
     let served = Served::start(&scratch);
-    let added = scratch.run(["suppress", "add", "+447400123456"]);
-    assert_eq!(added.code(), Some(0), "{added}");
+    scratch.run(["suppress", "add", "+447400123456"]).assert_code(0);
     let answer = served.post(MESSAGE);
     assert_eq!(answer.status, 202, "{}", answer.body);
     let answer = answer.json();
@@ -301,8 +299,7 @@ fn posts_create_no_more_campaigns_than_allowed() {
     assert_eq!(served.post(&to("b")).status, 202);
     // The limit is that of clients.
     scratch.write("own.csv", "phone\n+447400123456\n");
-    let ran = scratch.run(["import", "own.csv", "--text", "Hi", "--campaign", "own"]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(["import", "own.csv", "--text", "Hi", "--campaign", "own"]).assert_code(0);
     assert_eq!(served.post(&to("own")).status, 202);
 }
 
@@ -398,8 +395,7 @@ fn uploads_are_imported_after_a_kill_or_a_stop() {
         let paths = ["a", "b"].map(|campaign| upload_to(&served, campaign));
         served.process.kill();
         let served = Served::again(&scratch, tokens.clone(), "127.0.0.1:0");
-        let ran = served.stop();
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        served.stop().assert_code(0);
         let served = Served::again(&scratch, tokens, "127.0.0.1:0");
         for path in &paths {
             let state = imported(&served, path);
@@ -441,8 +437,7 @@ fn cancelled_campaign_is_not_changed_and_takes_no_message() {
         let keyed = message.replace('{', r#"{"dedupe_key":"k","#);
         assert_eq!(served.post(&message).status, 202);
         let known = served.post(&keyed).json();
-        let ran = scratch.run(["cancel", "--campaign", "c"]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(["cancel", "--campaign", "c"]).assert_code(0);
         let change = r#"{"priority":7,"paused":true}"#;
         let answer = served.api("operate", "PATCH", "/v1/campaigns/c", change);
         assert_eq!(answer.status, 409, "{}", answer.body);
@@ -505,8 +500,7 @@ fn post_without_a_key_is_never_a_duplicate() {
         // Lists make the campaign one with a message per phone.
         scratch.write("list.csv", "phone\n+447400123456\n+447400123457\n");
         let import = ["import", "list.csv", "--campaign", "codes", "--text", "Hi"];
-        let ran = scratch.run(import);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(import).assert_code(0);
         let fields = [("text", "Hi"), ("campaign", "codes")];
         let list = "phone\n+447400123457\n+447400123458\n";
         let state = imported(&served, &upload(&served, &form(&fields, "b.csv", list)));
@@ -640,10 +634,8 @@ fn upload_of_a_sender_keeps_what_a_campaign_is() {
         let import = ["import", "list.csv", "--campaign", "victim", "--text", "Hi"];
         let window = ["--window", "09:00-20:00", "--timezone", "Europe/London"];
         let settings = ["--from", "SHOP"].into_iter().chain(window);
-        let ran = scratch.run(import.into_iter().chain(settings));
-        assert_eq!(ran.code(), Some(0), "{ran}");
-        let ran = scratch.run(["cancel", "--campaign", "victim"]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(import.into_iter().chain(settings)).assert_code(0);
+        scratch.run(["cancel", "--campaign", "victim"]).assert_code(0);
         let campaign = || served.api("admin", "GET", "/v1/campaigns/victim", "").json();
         let before = campaign();
         let list = "phone\n+447400123457\n";
@@ -682,8 +674,7 @@ fn only_operators_replace_failed_messages_of_others() {
         let scratch = Scratch::at(&db.url);
         let served = Served::start(&scratch);
         let posted = served.api("admin", "POST", "/v1/messages", MESSAGE).json();
-        let ran = scratch.run(["cancel", "--campaign", "default"]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(["cancel", "--campaign", "default"]).assert_code(0);
         let failed = "SELECT count(*) AS value FROM sms_failed";
         assert_eq!(db.numbers(failed), [1]);
         let id = id(&posted);
@@ -713,8 +704,7 @@ fn token_that_sends_reads_only_what_it_posted() {
         let posted = served.api("admin", "POST", "/v1/messages", MESSAGE);
         let of_others = id(&posted.json());
         scratch.write("list.csv", "phone\n+447400123456\n");
-        let ran = scratch.run(["import", "list.csv", "--text", "Hi", "--campaign", "l"]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(["import", "list.csv", "--text", "Hi", "--campaign", "l"]).assert_code(0);
         let list = "phone,n\n+447400123456,1\n";
         let body = form(&[("text", "Hi"), ("campaign", "up")], "a.csv", list);
         let uploads = ["send", "admin"].map(|role| {

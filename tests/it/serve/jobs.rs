@@ -75,8 +75,7 @@ fn small_list_does_not_wait_for_a_large_one() {
     });
     let page = ready(&served, &cookie, &format!("{second}/check"));
     assert!(page.contains("200,000 messages"), "{page}");
-    let ran = served.stop();
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    served.stop().assert_code(0);
 }
 
 #[test]
@@ -93,8 +92,7 @@ fn server_ends_while_lists_are_checked_and_uploaded() {
         let uploading = begin_upload(&served, &cookie);
         let signalled = Instant::now();
         served.process.signal(Signal::TERM);
-        let ran = served.process.ended();
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        served.process.ended().assert_code(0);
         // Nine seconds and the end of the process.
         let took = signalled.elapsed();
         assert!(took < Duration::from_secs(15), "{took:?}");
@@ -112,8 +110,7 @@ fn second_signal_ends_the_server_at_once() {
     let address = served.address.clone();
     eventually("it does not listen any more", || TcpStream::connect(&address).is_err());
     served.process.signal(Signal::INT);
-    let ran = served.process.ended();
-    assert_eq!(ran.code(), Some(130), "{ran}");
+    served.process.ended().assert_code(130);
 }
 
 /// Begins to upload a list, and stands still.

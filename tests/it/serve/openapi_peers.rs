@@ -114,8 +114,7 @@ fn schemathesis_finds_no_fault() {
         .expect("schemathesis starts");
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}");
-    let ran = served.stop();
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    let ran = served.stop().assert_code(0);
     assert!(!ran.stderr().contains("panicked"), "{ran}");
     scratch.checked_status(None);
 }

@@ -210,8 +210,7 @@ fn resumed_campaign_does_not_send_its_cancelled_messages() {
         let cookie = served.log_in("operate");
         let stale = served.page(&cookie, "/campaigns/c/pause");
         assert_eq!(stale.status, 200, "{}", stale.body);
-        let ran = scratch.run(["cancel", "--campaign", "c"]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(["cancel", "--campaign", "c"]).assert_code(0);
         let answer = served.submit(&cookie, "/campaigns/c/pause", "");
         assert_eq!(answer.status, 409, "{}", answer.body);
         assert_eq!(scratch.checked_status(Some("c"))["state"], "cancelled");

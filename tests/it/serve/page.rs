@@ -17,8 +17,7 @@ fn sent_campaign(scratch: &Scratch, gateway: &Practice) {
     let sent = (0..8).map(|index| format!("+44740012345{index}\n"));
     let list = format!("phone\n{}+15005551000\n+15005551001\n", sent.collect::<String>());
     scratch.import(&list);
-    let ran = scratch.run(["send", "--quiet"]);
-    assert_eq!(ran.code(), Some(1), "{ran}");
+    scratch.run(["send", "--quiet"]).assert_code(1);
 }
 
 fn state(scratch: &Scratch) -> Value {
@@ -61,8 +60,7 @@ fn search_shows_every_attempt() {
         let scratch = Scratch::at(&db.url);
         scratch.write_cellar(&gateway.url());
         scratch.import("phone\n+447400123456\n");
-        let ran = scratch.run(["send", "--quiet"]);
-        assert_eq!(ran.code(), Some(1), "{ran}");
+        scratch.run(["send", "--quiet"]).assert_code(1);
         let served = Served::start(&scratch);
         let cookie = served.log_in("operate");
         let search = "/search?phone=%2B447400123456";
@@ -85,13 +83,11 @@ fn search_shows_every_attempt() {
         let retried = served.confirm(&cookie, "/campaigns/c/retry", "class=&code=");
         assert!(retried.body.contains("Queued 1 message"), "{}", retried.body);
         shown(&served.page(&cookie, search).body, &[throttled, failed]);
-        let ran = scratch.run(["send", "--quiet"]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(["send", "--quiet"]).assert_code(0);
         let all = [throttled, failed, sent];
         shown(&served.page(&cookie, search).body, &all);
         shown(&served.page(&served.log_in("read"), search).body, &all);
-        let purged = scratch.run(["purge", "--phone", "+447400123456", "--yes"]);
-        assert_eq!(purged.code(), Some(0), "{purged}");
+        scratch.run(["purge", "--phone", "+447400123456", "--yes"]).assert_code(0);
         shown(&served.page(&cookie, search).body, &[]);
         assert_eq!(db.number("SELECT count(*) AS value FROM attempt"), 0);
     });
@@ -199,8 +195,7 @@ fn changes_by_commands_are_listed_once() {
             &["purge", "--older-than", "90d", "--yes"],
         ];
         for line in lines {
-            let ran = scratch.run(line.iter().copied());
-            assert_eq!(ran.code(), Some(0), "{ran}");
+            scratch.run(line.iter().copied()).assert_code(0);
         }
         let verbs = db.words("SELECT what AS value FROM audit ORDER BY id");
         let verbs: Vec<String> = verbs.into_iter().flatten().collect();
@@ -219,8 +214,7 @@ fn unknown_messages_are_settled_after_a_warning() {
     gateway.configure_without_references(&scratch, "timeout = \"300ms\"");
     // The gateway accepts these without a response.
     scratch.import("phone\n+15005555000\n+15005555001\n");
-    let ran = scratch.run(["send", "--quiet"]);
-    assert_eq!(ran.code(), Some(1), "{ran}");
+    scratch.run(["send", "--quiet"]).assert_code(1);
     assert_eq!(state(&scratch)["unknown"], 2);
     let served = Served::start(&scratch);
     let cookie = served.log_in("operate");
@@ -501,7 +495,6 @@ fn server_starts_on_an_empty_database() {
         let served = Served::start(&scratch);
         let cookie = served.log_in("read");
         served.until_shown(&cookie, "/", "No campaigns yet");
-        let ran = served.stop();
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        served.stop().assert_code(0);
     });
 }

@@ -20,8 +20,7 @@ fn is_page(answer: &Answer) -> bool {
 fn practising(scratch: &Scratch, database: &str) -> Served {
     scratch.write("smsq.toml", "").write("list.csv", &format!("{}12345\n", list(3)));
     let line = ["run", "list.csv", "--text", "Hi", "--campaign", "c"];
-    let ran = scratch.run(line.into_iter().chain(["--practice", "--database", database]));
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(line.into_iter().chain(["--practice", "--database", database])).assert_code(0);
     let tokens = configure(scratch, "");
     let line = ["--listen", "127.0.0.1:0", "--send", "--practice"];
     Served::running(scratch, tokens, &[&line[..], &["--database", database]].concat())
@@ -155,7 +154,6 @@ fn every_answer_of_the_api_says_practice() {
         assert!(campaigns.iter().all(|campaign| campaign["practice"] == true));
         let metrics = served.api("admin", "GET", "/metrics", "").body;
         assert!(metrics.contains("\nsmsq_practice 1\n"), "{metrics}");
-        let ran = served.stop();
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        served.stop().assert_code(0);
     });
 }

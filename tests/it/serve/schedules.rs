@@ -36,8 +36,7 @@ fn schedule_is_paused_resumed_and_run_on_its_page() {
         "--text",
         "Hello",
     ];
-    let added = scratch.run(line);
-    assert_eq!(added.code(), Some(0), "{added}");
+    scratch.run(line).assert_code(0);
     let served = Served::start(&scratch);
     let cookie = served.log_in("operate");
     let page = served.page(&cookie, "/schedules").body;

@@ -37,16 +37,14 @@ fn one_process_takes_messages_and_sends_them() {
         served.process.signal(Signal::TERM);
         served.process.until_printed("it stops", |printed| printed.contains("stopping"));
         gateway.release();
-        let ran = served.process.ended();
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        let ran = served.process.ended().assert_code(0);
         assert!(ran.stderr().contains("messages left"), "{ran}");
         // Requests in flight were settled, and nothing that was taken is lost.
         let status = scratch.checked_status(None);
         assert_eq!(status["sent"], gateway.accepted(), "{status}");
         assert_eq!((&status["unknown"], &status["sending"]), (&0.into(), &0.into()));
         assert_eq!(status["imported"], 40, "{status}");
-        let ran = scratch.run(["send", "--quiet"]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(["send", "--quiet"]).assert_code(0);
         gateway.assert_each_once(40);
     });
 }
@@ -63,8 +61,7 @@ fn second_signal_does_not_wait_for_requests() {
     served.process.signal(Signal::INT);
     served.process.until_printed("it stops", |printed| printed.contains("stopping"));
     served.process.signal(Signal::TERM);
-    let ran = served.process.ended();
-    assert_eq!(ran.code(), Some(143), "{ran}");
+    let ran = served.process.ended().assert_code(143);
     assert!(ran.stderr().contains("aborted"), "{ran}");
 }
 
@@ -74,8 +71,7 @@ fn server_with_tokens_and_without_a_provider_is_refused() {
     scratch.write("smsq.toml", "");
     configure(&scratch, "");
     for line in [&["serve"][..], &["serve", "--send"]] {
-        let ran = scratch.run(line.iter().copied());
-        assert_eq!(ran.code(), Some(2), "{ran}");
+        let ran = scratch.run(line.iter().copied()).assert_code(2);
         assert!(ran.stderr().contains("no provider is configured"), "{ran}");
         assert!(ran.stderr().contains("`--practice`"), "{ran}");
     }
@@ -93,8 +89,7 @@ fn server_practises_if_it_is_asked_to() {
     post(&served, 0..3);
     let sent = || scratch.run(["status", "--format", "json"]).json()["sent"] == 3;
     eventually("all are sent", sent);
-    let ran = served.stop();
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    let ran = served.stop().assert_code(0);
     assert!(ran.stderr().contains("practice: a practice gateway"), "{ran}");
     assert!(ran.stderr().contains("no phone gets any of these messages"), "{ran}");
     assert!(scratch.path("smsq-practice.db").exists());
@@ -110,15 +105,13 @@ fn worker_that_cannot_send_is_an_error_before_the_server_listens() {
         (vec!["serve", "--rate", "5/s"], "`--rate` is for a worker, and none is started"),
         (vec!["serve", "--send", "--concurrency", "0"], "--concurrency"),
     ] {
-        let ran = scratch.run(line);
-        assert_eq!(ran.code(), Some(2), "{ran}");
+        let ran = scratch.run(line).assert_code(2);
         assert!(ran.stderr().contains(expected), "{ran}");
         assert_eq!(ran.stdout(), "");
     }
     let text = scratch.read("smsq.toml");
     scratch.write("smsq.toml", &format!("default_provider = \"other\"\n{text}"));
-    let ran = scratch.run(["serve", "--send"]);
-    assert_eq!(ran.code(), Some(2), "{ran}");
+    let ran = scratch.run(["serve", "--send"]).assert_code(2);
     assert!(ran.stderr().contains("`other`"), "{ran}");
     assert_eq!(ran.stdout(), "");
 }

@@ -89,8 +89,7 @@ fn standstill_of_the_database_is_answered_and_loses_nothing() {
                 request(&address, "POST", "/v1/messages", &headers, last.as_bytes())
             });
             served.process.signal(Signal::TERM);
-            let ran = served.process.ended();
-            assert_eq!(ran.code(), Some(0), "{ran}");
+            served.process.ended().assert_code(0);
             let answer = waiting.join().expect("no panic");
             assert!(answer.is_none_or(|answer| answer.status == 503));
         });
@@ -126,7 +125,7 @@ fn worker_ends_while_its_database_stands_still() {
             scratch.write("list.csv", &list(MESSAGES));
             let import =
                 ["import", "--again", "list.csv", "--text", "Hello", "--campaign", campaign];
-            assert_eq!(scratch.run(import).code(), Some(0));
+            scratch.run(import).assert_code(0);
             let mut running = scratch.start(line.split(' ').chain(["--rate", "50/s"]));
             eventually("it sends", || gateway.accepted() >= 20);
             standstill.begin(&scratch);

@@ -51,8 +51,7 @@ fn posted_receipts_decide_what_became_of_messages() {
         scratch.write("smsq.toml", &config);
         let served = Served::again(&scratch, tokens, &address);
         scratch.import(&list(20));
-        let ran = scratch.run(["send", "--quiet"]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.run(["send", "--quiet"]).assert_code(0);
         eventually("every receipt is applied", || {
             let delivery = scratch.checked_status(Some("c"))["delivery"].clone();
             delivery["awaiting"] == 0
@@ -83,8 +82,7 @@ fn secret_of_the_url_is_in_no_reason() {
     let config = config.replace("http://127.0.0.1:1", &gateway.url());
     scratch.write("smsq.toml", &config);
     scratch.import(&list(1));
-    let ran = scratch.run(["send", "--quiet"]);
-    assert_eq!(ran.code(), Some(1), "{ran}");
+    scratch.run(["send", "--quiet"]).assert_code(1);
     let failures = scratch.failures("c");
     assert_eq!(failures[0]["code"], "x21", "{failures:?}");
     assert!(!format!("{failures:?}").contains(token), "{failures:?}");
@@ -130,8 +128,7 @@ fn requests_have_the_address_for_receipts() {
     request.read_line(&mut line).expect("the first line");
     let answer = "HTTP/1.1 202 Accepted\r\nConnection: close\r\nContent-Length: 25\r\n\r\n0: Accepted for delivery\n";
     client.write_all(answer.as_bytes()).expect("an answer");
-    let ran = sending.ended();
-    assert_eq!(ran.code(), Some(0), "{ran}");
+    sending.ended().assert_code(0);
     let line = percent_encoding::percent_decode_str(&line).decode_utf8_lossy();
     let expected = format!("dlr-url=https://sms.example.net/smsq{path}?reference=");
     assert!(line.contains(&expected), "{line}");
@@ -269,8 +266,7 @@ fn replies_are_kept_shown_and_posted_to_hooks() {
         let cookie = served.log_in("read");
         let page = served.page(&cookie, "/replies").body;
         assert!(page.contains("****0010") && !page.contains("yes"), "{page}");
-        let purged = scratch.run(["purge", "--phone", "+447400010010", "--yes"]);
-        assert_eq!(purged.code(), Some(0), "{purged}");
+        scratch.run(["purge", "--phone", "+447400010010", "--yes"]).assert_code(0);
         assert_eq!(db.number("SELECT count(*) AS value FROM reply"), 1);
         let left = "SELECT count(*) AS value FROM hook_event WHERE body LIKE '%0010010%'";
         assert_eq!(db.number(left), 0);

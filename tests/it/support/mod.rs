@@ -175,6 +175,13 @@ impl Ran {
         self.0.status.code()
     }
 
+    /// Checks the exit code.
+    #[track_caller]
+    pub(crate) fn assert_code(self, code: i32) -> Self {
+        assert_eq!(self.code(), Some(code), "{self}");
+        self
+    }
+
     pub(crate) fn stdout(&self) -> String {
         String::from_utf8_lossy(&self.0.stdout).into_owned()
     }

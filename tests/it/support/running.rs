@@ -91,8 +91,7 @@ impl Scratch {
     /// Imports a list into campaign `c`.
     pub(crate) fn import(&self, list: &str) {
         self.write("list.csv", list);
-        let ran = self.run(["import", "list.csv", "--text", "Hello", "--campaign", "c"]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        self.run(["import", "list.csv", "--text", "Hello", "--campaign", "c"]).assert_code(0);
     }
 
     /// The messages of a campaign that did not arrive, as the report lists them.
@@ -111,8 +110,7 @@ impl Scratch {
         let places = ["queued", "sending", "sent", "failed", "unknown", "cancelled"];
         let sum: u64 = places.into_iter().map(count).sum();
         assert_eq!(sum, count("imported"), "{status}");
-        let checked = self.run(["check", "--offline"]);
-        assert_eq!(checked.code(), Some(0), "{checked}");
+        self.run(["check", "--offline"]).assert_code(0);
         status
     }
 }
