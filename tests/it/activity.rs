@@ -6,7 +6,6 @@ use rustix::process::Signal;
 use serde_json::Value;
 use smsq_sandbox::SandboxConfig;
 
-use crate::support::Scratch;
 use crate::support::databases::{Database, Kind, with_every_database};
 use crate::support::practice::{Practice, list, reserved_list};
 use crate::support::running::until_unchanged;
@@ -37,10 +36,9 @@ fn sum(db: &Database, column: &str) -> i64 {
 fn running_worker_publishes_what_it_does() {
     with_every_database(|db| {
         let gateway = Practice::start(latent(200));
-        let scratch = Scratch::at(&db.url);
         // On every machine the limit takes the most time, and the campaign does not end before it is interrupted.
-        gateway.configure_without_references(&scratch, "rate = \"2/s\"");
-        scratch.import(&list(2_000));
+        let scratch =
+            gateway.without_references("rate = \"2/s\"").at(&db.url).imported(&list(2_000));
         let mut sending = scratch.start(["send", "--concurrency", "8", "--quiet"]);
         let alive = sending.until("it has published that it sends", || {
             // At first the database may take the most time.
@@ -75,8 +73,7 @@ fn running_worker_publishes_what_it_does() {
 fn run_shorter_than_an_interval_publishes_all_counts() {
     with_every_database(|db| {
         let gateway = Practice::start(SandboxConfig::default());
-        let scratch = Scratch::at(&db.url);
-        gateway.configure_without_references(&scratch, "");
+        let scratch = gateway.without_references("").at(&db.url).scratch();
         let rejected = reserved_list(1, 3);
         let rejected = rejected.strip_prefix("phone\n").expect("a header");
         scratch.import(&format!("{}{rejected}", list(5)));
@@ -88,9 +85,7 @@ fn run_shorter_than_an_interval_publishes_all_counts() {
 #[test]
 fn counts_wait_for_a_locked_database() {
     let gateway = Practice::start(latent(50));
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "");
-    scratch.import(&list(300));
+    let scratch = gateway.without_references("").imported(&list(300));
     let sending = scratch.start(["send", "--concurrency", "8"]);
     eventually("it sends", || gateway.requests() >= 40);
     let lock = Lock::hold(&scratch);

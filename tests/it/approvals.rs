@@ -16,8 +16,7 @@ const OTHER: [(&str, &str); 2] = [("USER", "another"), ("LOGNAME", "another")];
 /// A gateway, and a folder where campaigns of 10 messages wait.
 fn waiting(db: &Database) -> (Practice, Scratch) {
     let gateway = Practice::start(SandboxConfig::default());
-    let scratch = Scratch::at(&db.url);
-    gateway.configure_without_references(&scratch, "");
+    let scratch = gateway.without_references("").at(&db.url).scratch();
     let text = scratch.read("smsq.toml");
     let approval = "[approval]\nfrom_messages = 10\n";
     scratch.write("smsq.toml", &format!("{text}\n{approval}"));
@@ -428,8 +427,7 @@ fn any_number_of_people_can_add_messages() {
 fn cost_that_is_not_known_waits() {
     with_every_database(|db| {
         let gateway = Practice::start(SandboxConfig::default());
-        let scratch = Scratch::at(&db.url);
-        gateway.configure_without_references(&scratch, "");
+        let scratch = gateway.without_references("").at(&db.url).scratch();
         let text = scratch.read("smsq.toml");
         let rule = "[approval]\nfrom_cost = \"1 EUR\"\n";
         let prices =

@@ -9,7 +9,7 @@ use smsq_sandbox::{FaultRate, Faults, SandboxConfig};
 
 use crate::support::Scratch;
 use crate::support::databases::with_every_database;
-use crate::support::practice::{Practice, list, reserved_list};
+use crate::support::practice::{Practice, joined, list, reserved_list};
 use crate::support::shell::sqlite;
 
 const SEND: [&str; 4] = ["send", "--concurrency", "4", "--quiet"];
@@ -44,9 +44,7 @@ fn killed_sender_repeats_nothing_with_honoured_references() {
     with_every_database(|db| {
         let mut random = StdRng::seed_from_u64(1);
         let gateway = Practice::start(with_jitter(false));
-        let scratch = Scratch::at(&db.url);
-        gateway.configure_with_references(&scratch, PER_CALL);
-        scratch.import(&list(1_500));
+        let scratch = gateway.with_references(PER_CALL).at(&db.url).imported(&list(1_500));
         for _ in 0..5 {
             send_and_kill(&scratch, &gateway, &mut random);
             scratch.checked_status(Some("c"));
@@ -65,9 +63,7 @@ fn killed_sender_leaves_its_batches_unknown() {
     with_every_database(|db| {
         let mut random = StdRng::seed_from_u64(2);
         let gateway = Practice::start(with_jitter(true));
-        let scratch = Scratch::at(&db.url);
-        gateway.configure_with_references(&scratch, FORGETFUL);
-        scratch.import(&list(1_500));
+        let scratch = gateway.with_references(FORGETFUL).at(&db.url).imported(&list(1_500));
         for _ in 0..5 {
             send_and_kill(&scratch, &gateway, &mut random);
             scratch.checked_status(Some("c"));
@@ -89,13 +85,10 @@ fn killed_sender_leaves_its_batches_unknown() {
 #[test]
 fn each_message_of_a_batch_has_its_own_outcome() {
     let gateway = Practice::start(SandboxConfig::default());
-    let scratch = Scratch::new();
-    gateway.configure_with_references(&scratch, PER_CALL);
-    let mut rows = list(100);
-    for (fault, count) in [(1, 2), (2, 1), (3, 3), (4, 1), (8, 1)] {
-        rows += &reserved_list(fault, count).replace("phone\n", "");
-    }
-    scratch.import(&rows);
+    let faults = [(1, 2), (2, 1), (3, 3), (4, 1), (8, 1)];
+    let reserved = faults.map(|(fault, count)| reserved_list(fault, count));
+    let rows = joined(&[&[list(100)], &reserved[..]].concat());
+    let scratch = gateway.with_references(PER_CALL).imported(&rows);
     scratch.run_with(SEND, &[("SMSQ__RETRY__MAX_ATTEMPTS", "3")]).assert_code(1);
     let summary = scratch.checked_status(Some("c"));
     assert_eq!(summary["sent"], 104, "{summary}");
@@ -135,8 +128,7 @@ fn generic_provider_sends_batches() {
         invalid_recipient = { class = "recipient" }
     "#;
     scratch.write("smsq.toml", &section.replace("URL", &gateway.url()));
-    let wrong = reserved_list(1, 2).replace("phone\n", "");
-    scratch.import(&(list(200) + &wrong));
+    scratch.import(&joined(&[list(200), reserved_list(1, 2)]));
     scratch.run(SEND).assert_code(1);
     let summary = scratch.checked_status(Some("c"));
     assert_eq!((&summary["sent"], &summary["failed"]), (&200.into(), &2.into()));
@@ -148,8 +140,7 @@ fn generic_provider_sends_batches() {
 #[test]
 fn rejected_batch_is_sent_again_one_by_one() {
     let gateway = Practice::start(SandboxConfig { all_or_none: true, ..SandboxConfig::default() });
-    let scratch = Scratch::new();
-    gateway.configure_with_references(&scratch, PER_CALL);
+    let scratch = gateway.with_references(PER_CALL).scratch();
     // Neither among the first, which are sent alone, nor the last, which may be left over.
     let good = list(150);
     let mut lines: Vec<&str> = good.lines().collect();
@@ -182,9 +173,7 @@ fn messages_missing_from_a_batch_response_are_unknown() {
         },
         ..SandboxConfig::default()
     });
-    let scratch = Scratch::new();
-    gateway.configure_with_references(&scratch, FORGETFUL);
-    scratch.import(&list(400));
+    let scratch = gateway.with_references(FORGETFUL).imported(&list(400));
     scratch.run(SEND).assert_code(1);
     // All were accepted once, and none was sent again.
     gateway.assert_each_once(400);
@@ -208,11 +197,8 @@ fn messages_missing_from_a_batch_response_are_unknown() {
 #[test]
 fn repeated_unlisted_code_stops_the_campaign() {
     let gateway = Practice::start(SandboxConfig::default());
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "");
-    let wrong = reserved_list(2, 60);
-    let right = list(30).replace("phone\n", "");
-    scratch.import(&format!("{wrong}{right}"));
+    let rows = joined(&[reserved_list(2, 60), list(30)]);
+    let scratch = gateway.without_references("").imported(&rows);
     let line = ["send", "--concurrency", "4"];
     let ran = scratch.run(line).assert_code(3);
     let output = ran.stderr();

@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng};
 use smsq_sandbox::{FaultRate, Faults, SandboxConfig};
 
 use crate::support::databases::with_every_database;
-use crate::support::practice::{Practice, list};
+use crate::support::practice::{Practice, list, with_latency};
 use crate::support::timed_provider::{Reply, TimedProvider};
 use crate::support::{Ran, Scratch};
 
@@ -18,7 +18,7 @@ const PRICES: &str = "[prices.cellar]\ncurrency = \"EUR\"\nother = 0.04\n";
 
 /// A provider with prices that honours no references; `limits`: keys of section `[limits]`.
 fn configure(gateway: &Practice, scratch: &Scratch, limits: &str) {
-    gateway.configure_without_references(scratch, "");
+    gateway.without_references("").configure(scratch);
     let toml = scratch.read("smsq.toml");
     scratch.write("smsq.toml", &format!("[limits]\n{limits}\n{toml}\n{PRICES}"));
 }
@@ -114,10 +114,7 @@ fn budget_of_the_month_is_shared_by_campaigns() {
 
 #[test]
 fn running_worker_follows_a_changed_budget() {
-    let gateway = Practice::start(SandboxConfig {
-        latency: Duration::from_millis(20),
-        ..SandboxConfig::default()
-    });
+    let gateway = Practice::start(with_latency(20));
     let scratch = Scratch::new();
     configure(&gateway, &scratch, "");
     import(&scratch, "c", 60, &["--budget", "0.40 EUR"]).assert_code(0);

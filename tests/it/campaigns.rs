@@ -4,7 +4,6 @@ use std::cell::RefCell;
 
 use smsq_sandbox::SandboxConfig;
 
-use crate::support::Scratch;
 use crate::support::databases::{Database, Kind, with_every_database};
 use crate::support::practice::{Practice, list};
 
@@ -31,10 +30,8 @@ pub(crate) fn make_campaigns(db: &Database) {
 fn every_command_works_with_5000_campaigns() {
     with_every_database(|db| {
         let gateway = Practice::start(SandboxConfig::default());
-        let scratch = Scratch::at(&db.url);
-        gateway
-            .configure_with_references(&scratch, "[providers.practice.receipts]\nenabled = true\n");
-        scratch.import(&list(5));
+        let with_receipts = "[providers.practice.receipts]\nenabled = true\n";
+        let scratch = gateway.with_references(with_receipts).at(&db.url).imported(&list(5));
         make_campaigns(db);
         let wrong = RefCell::new(Vec::new());
         let ran = |line: &str, code: i32| {

@@ -1,15 +1,12 @@
 //! A cluster of servers whose writer is killed during a campaign: a MariaDB Galera cluster, which `tests/cluster` starts,
 //! or a PostgreSQL primary and its standby, which `tests/engines` starts.
 
-use std::time::Duration;
-
 use rustix::process::{Pid, Signal, kill_process};
-use smsq_sandbox::SandboxConfig;
 
 use crate::support::Scratch;
 use crate::support::client::Client;
 use crate::support::databases::Kind;
-use crate::support::practice::{Practice, list};
+use crate::support::practice::{Practice, list, with_latency};
 use crate::support::running::Running;
 use crate::support::waiting::eventually;
 
@@ -60,13 +57,10 @@ fn campaign_survives_the_end_of_the_cluster_writer() {
     if kind == Kind::Mysql {
         create_tables_on_every_node(&servers);
     }
-    let gateway = Practice::start(SandboxConfig {
-        latency: Duration::from_millis(20),
-        ..SandboxConfig::default()
-    });
+    let gateway = Practice::start(with_latency(20));
     let scratch = Scratch::at(&format!("{servers}/queue"));
     // Slow enough that the campaign is not finished when the writer is killed.
-    gateway.configure_with_references(&scratch, "rate = \"200/s\"");
+    gateway.with_references("rate = \"200/s\"").configure(&scratch);
     scratch.import(&list(MESSAGES));
 
     let send = ["send", "--concurrency", "8"];

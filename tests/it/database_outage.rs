@@ -12,7 +12,7 @@ use crate::service::NotifySocket;
 use crate::support::Scratch;
 use crate::support::databases::{Database, Kind};
 use crate::support::disk::Disk;
-use crate::support::practice::{Practice, list};
+use crate::support::practice::{Practice, list, with_latency};
 use crate::support::running::{Running, until_unchanged};
 use crate::support::server::Server;
 use crate::support::shell::{Lock, sqlite};
@@ -22,15 +22,13 @@ const SEND: [&str; 3] = ["send", "--concurrency", "8"];
 
 /// Slow enough to be interrupted.
 fn latent() -> SandboxConfig {
-    SandboxConfig { latency: Duration::from_millis(20), ..SandboxConfig::default() }
+    with_latency(20)
 }
 
 #[test]
 fn sender_waits_for_a_locked_database() {
     let gateway = Practice::start(latent());
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "");
-    scratch.import(&list(300));
+    let scratch = gateway.without_references("").imported(&list(300));
     let sending = scratch.start(SEND);
     eventually("it sends", || gateway.requests() >= 40);
     let lock = Lock::hold(&scratch);
@@ -46,9 +44,7 @@ fn sender_waits_for_a_locked_database() {
 #[test]
 fn signal_while_the_database_is_locked_loses_nothing() {
     let gateway = Practice::start(latent());
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "");
-    scratch.import(&list(100));
+    let scratch = gateway.without_references("").imported(&list(100));
     let mut sending = scratch.start(SEND);
     eventually("it sends", || gateway.requests() >= 20);
     let lock = Lock::hold(&scratch);
@@ -66,8 +62,7 @@ fn signal_while_the_database_is_locked_loses_nothing() {
 #[test]
 fn import_continues_after_a_full_disk() {
     let gateway = Practice::start(SandboxConfig::default());
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "");
+    let scratch = gateway.without_references("").scratch();
     scratch.write("list.csv", &list(9_000));
     let import = "import list.csv --text Hello --campaign c --format json";
     let Some(mut disk) = Disk::mount(&scratch, "1m") else {
@@ -89,8 +84,7 @@ fn import_continues_after_a_full_disk() {
 #[test]
 fn sender_waits_while_the_disk_is_full() {
     let gateway = Practice::start(latent());
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "");
+    let scratch = gateway.without_references("").scratch();
     scratch.write("list.csv", &list(400));
     let Some(mut disk) = Disk::mount(&scratch, "64m") else {
         return;
@@ -111,8 +105,7 @@ fn sender_waits_while_the_disk_is_full() {
 #[test]
 fn full_disk_at_the_start_sends_nothing() {
     let gateway = Practice::start(SandboxConfig::default());
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "");
+    let scratch = gateway.without_references("").scratch();
     scratch.write("list.csv", &list(20));
     let Some(mut disk) = Disk::mount(&scratch, "4m") else {
         return;
@@ -198,7 +191,7 @@ fn waits_for_database_that_comes_later(kind: Kind) {
         }
     };
     let gateway = Practice::start(SandboxConfig::default());
-    gateway.configure_with_references(&scratch, "");
+    gateway.with_references("").configure(&scratch);
     scratch.import(&list(20));
     outage.begin(&scratch);
     let address = format!("127.0.0.1:{}", free_port());
@@ -261,8 +254,7 @@ fn services_wait_for_mariadb_that_comes_later() {
 fn services_end_where_waiting_does_not_help() {
     let gateway = Practice::start(SandboxConfig::default());
     let fails = |url: &str, reason: &str| {
-        let scratch = Scratch::at(url);
-        gateway.configure_with_references(&scratch, "");
+        let scratch = gateway.with_references("").at(url).scratch();
         for line in [
             &["serve", "--listen", "127.0.0.1:0"][..],
             &["serve", "--send", "--listen", "127.0.0.1:0"],

@@ -16,11 +16,12 @@ const REASON: &str = "the number does not exist, as `practice` said on ";
 /// A gateway for a list with a dead number, and its prices.
 fn configured(db: &Database, faults: Faults, more: &str) -> (Practice, Scratch) {
     let gateway = Practice::start(SandboxConfig { faults, ..SandboxConfig::default() });
-    let scratch = Scratch::at(&db.url);
-    gateway.configure_with_references(
-        &scratch,
-        &format!("{more}\n[prices.practice]\ncurrency = \"EUR\"\n1 = 0.05\n44 = 0.03\n"),
-    );
+    let scratch = gateway
+        .with_references(&format!(
+            "{more}\n[prices.practice]\ncurrency = \"EUR\"\n1 = 0.05\n44 = 0.03\n"
+        ))
+        .at(&db.url)
+        .scratch();
     scratch.write("list.csv", &format!("phone\n+447400123456\n{DEAD}\n"));
     (gateway, scratch)
 }

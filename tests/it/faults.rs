@@ -8,7 +8,9 @@ use std::time::Duration;
 use rustix::process::Signal;
 use smsq_sandbox::{FaultRate, Faults, Outage, SandboxConfig};
 
-use crate::support::practice::{Practice, list, reserved_list};
+use crate::support::practice::{
+    Practice, Setup, joined, list, reserved_list, with_faults, with_latency,
+};
 use crate::support::scripted::Scripted;
 use crate::support::shell::sqlite;
 use crate::support::timed_provider::{Reply, TimedProvider};
@@ -22,16 +24,13 @@ fn every(count: u64) -> FaultRate {
     NonZeroU64::new(count).map_or(FaultRate::None, FaultRate::Every)
 }
 
-fn faulty(faults: Faults) -> SandboxConfig {
-    SandboxConfig { faults, ..SandboxConfig::default() }
-}
-
 fn most_attempts(scratch: &Scratch) -> String {
     sqlite(scratch, "SELECT max(attempts) FROM sms_sent")
 }
 
-fn assert_done(scratch: &Scratch, ran: &Ran, rows: u64) {
-    assert_eq!(ran.code(), Some(0), "{ran}");
+/// Checks that a run has sent all messages.
+fn assert_done(scratch: &Scratch, ran: Ran, rows: u64) {
+    ran.assert_code(0);
     let status = scratch.checked_status(Some("c"));
     assert_eq!(status["state"], "done", "{status}");
     assert_eq!(status["sent"], rows, "{status}");
@@ -39,32 +38,27 @@ fn assert_done(scratch: &Scratch, ran: &Ran, rows: u64) {
 
 #[test]
 fn messages_not_accepted_are_sent_in_the_end() {
-    let gateway = Practice::start(faulty(Faults {
+    let gateway = Practice::start(with_faults(Faults {
         unavailable: FaultRate::Part(0.25),
         throttle: every(60),
         ..Faults::default()
     }));
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "");
-    scratch.import(&list(80));
-    let ran = scratch.run(SEND);
-    assert_done(&scratch, &ran, 80);
+    let scratch = gateway.without_references("").imported(&list(80));
+    assert_done(&scratch, scratch.run(SEND), 80);
     gateway.assert_each_once(80);
     assert!(gateway.requests() > 80);
 }
 
 #[test]
 fn messages_perhaps_accepted_are_held_and_listed() {
-    let gateway = Practice::start(faulty(Faults {
+    let gateway = Practice::start(with_faults(Faults {
         no_answer: every(7),
         slow: every(11),
         slow_for: Some(Duration::from_secs(20)),
         broken: every(13),
         ..Faults::default()
     }));
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "timeout = \"500ms\"");
-    scratch.import(&list(80));
+    let scratch = gateway.without_references("timeout = \"500ms\"").imported(&list(80));
     scratch.run(SEND).assert_code(1);
     // Every message was accepted once; those with a fault got no readable response.
     gateway.assert_each_once(80);
@@ -130,16 +124,16 @@ fn statuses_after_acceptance_send_nothing_twice() {
 fn message_accepted_before_a_503_gets_one_text() {
     let gateway = Practice::start(SandboxConfig {
         ignore_references: true,
-        ..faulty(Faults {
+        ..with_faults(Faults {
             unavailable: every(9),
             unavailable_after: every(10),
             ..Faults::default()
         })
     });
     // The provider `sandbox` knows the code of the gateway's own 503, and no one knows that of the router.
-    let scratch = Scratch::new();
-    gateway.configure_with_references(&scratch, "honours_reference = false");
-    scratch.import(&format!("{}{}", list(60), reserved_list(0, 3).replace("phone\n", "")));
+    let scratch = gateway
+        .with_references("honours_reference = false")
+        .imported(&joined(&[list(60), reserved_list(0, 3)]));
     scratch.run(SEND).assert_code(1);
     gateway.assert_each_once(63);
     let status = scratch.checked_status(Some("c"));
@@ -158,7 +152,7 @@ fn outage_in_doubt_leaves_only_what_was_in_flight_unknown() {
     const CONCURRENCY: u64 = 64;
     let gateway = Practice::start(SandboxConfig {
         latency: Duration::from_millis(20),
-        ..faulty(Faults {
+        ..with_faults(Faults {
             outage: Outage::try_from("1000 for 2s".to_owned()).ok(),
             ..Faults::default()
         })
@@ -190,48 +184,36 @@ fn outage_in_doubt_leaves_only_what_was_in_flight_unknown() {
 
 #[test]
 fn unknown_messages_are_resent_with_honoured_references() {
-    let gateway = Practice::start(faulty(Faults {
+    let gateway = Practice::start(with_faults(Faults {
         no_answer: every(7),
         slow: every(11),
         slow_for: Some(Duration::from_secs(20)),
         broken: every(13),
         ..Faults::default()
     }));
-    let scratch = Scratch::new();
-    gateway.configure_with_references(&scratch, "timeout = \"500ms\"");
-    scratch.import(&list(80));
-    let ran = scratch.run(SEND);
-    assert_done(&scratch, &ran, 80);
+    let scratch = gateway.with_references("timeout = \"500ms\"").imported(&list(80));
+    assert_done(&scratch, scratch.run(SEND), 80);
     gateway.assert_each_once(80);
     assert!(gateway.requests() > 80);
 }
 
 #[test]
 fn slow_responses_within_the_timeout_count() {
-    let gateway = Practice::start(SandboxConfig {
-        latency: Duration::from_millis(300),
-        ..SandboxConfig::default()
-    });
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "timeout = \"20s\"");
-    scratch.import(&list(16));
-    let ran = scratch.run(SEND);
-    assert_done(&scratch, &ran, 16);
+    let gateway = Practice::start(with_latency(300));
+    let scratch = gateway.without_references("timeout = \"20s\"").imported(&list(16));
+    assert_done(&scratch, scratch.run(SEND), 16);
     gateway.assert_each_once(16);
     assert_eq!(gateway.requests(), 16);
 }
 
 #[test]
 fn outage_counts_no_attempts() {
-    let gateway = Practice::start(faulty(Faults {
+    let gateway = Practice::start(with_faults(Faults {
         outage: Outage::try_from("20 for 1500ms".to_owned()).ok(),
         ..Faults::default()
     }));
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "");
-    scratch.import(&list(60));
-    let ran = scratch.run(SEND);
-    assert_done(&scratch, &ran, 60);
+    let scratch = gateway.without_references("").imported(&list(60));
+    assert_done(&scratch, scratch.run(SEND), 60);
     gateway.assert_each_once(60);
     assert!(gateway.requests() > 60);
     // Only messages in flight when it began, while others were still accepted, may have one more.
@@ -245,41 +227,34 @@ fn outage_counts_no_attempts() {
 fn unreachable_gateway_counts_no_attempts() {
     let gateway = Practice::start(SandboxConfig::default());
     let address = gateway.address();
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "");
+    let scratch = gateway.without_references("").imported(&list(30));
     drop(gateway);
-    scratch.import(&list(30));
     let mut sending = scratch.start(["send", "-v", "--concurrency", "8"]);
     sending.until_printed("it was tried many times", |said| {
         said.matches("will be tried again").count() > 20
     });
     let gateway = Practice::start_at(address, SandboxConfig::default());
-    let ran = sending.ended();
-    assert_done(&scratch, &ran, 30);
+    assert_done(&scratch, sending.ended(), 30);
     gateway.assert_each_once(30);
     assert_eq!(most_attempts(&scratch), "1");
 }
 
 #[test]
 fn refused_connections_lose_and_repeat_nothing() {
-    let gateway = Practice::start(faulty(Faults {
+    let gateway = Practice::start(with_faults(Faults {
         refuse: Outage::try_from("20 for 1s".to_owned()).ok(),
         ..Faults::default()
     }));
-    let scratch = Scratch::new();
-    gateway.configure_with_references(&scratch, "");
-    scratch.import(&list(60));
-    let ran = scratch.run(SEND);
-    assert_done(&scratch, &ran, 60);
+    let scratch = gateway.with_references("").imported(&list(60));
+    assert_done(&scratch, scratch.run(SEND), 60);
     gateway.assert_each_once(60);
 }
 
 #[test]
 fn account_error_midway_keeps_messages_until_fixed() {
-    let gateway = Practice::start(faulty(Faults { account_from: Some(16), ..Faults::default() }));
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "");
-    scratch.import(&list(60));
+    let gateway =
+        Practice::start(with_faults(Faults { account_from: Some(16), ..Faults::default() }));
+    let scratch = gateway.without_references("").imported(&list(60));
     let ran = scratch.run(SEND).assert_code(3);
     assert!(ran.stderr().contains("refuses the account"), "{ran}");
     let status = scratch.checked_status(Some("c"));
@@ -289,9 +264,8 @@ fn account_error_midway_keeps_messages_until_fixed() {
     gateway.assert_each_once(15);
 
     let fixed = Practice::start(SandboxConfig::default());
-    fixed.configure_without_references(&scratch, "");
-    let ran = scratch.run(SEND);
-    assert_done(&scratch, &ran, 60);
+    fixed.without_references("").configure(&scratch);
+    assert_done(&scratch, scratch.run(SEND), 60);
     fixed.assert_each_once(45);
     assert!(fixed.phones().is_disjoint(&gateway.phones()));
     assert_eq!(most_attempts(&scratch), "1");
@@ -300,11 +274,8 @@ fn account_error_midway_keeps_messages_until_fixed() {
 #[test]
 fn campaign_is_paused_when_most_messages_are_rejected() {
     let gateway = Practice::start(SandboxConfig::default());
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "");
-    let wrong = reserved_list(1, 55);
-    let right = list(30).replace("phone\n", "");
-    scratch.import(&format!("{wrong}{right}"));
+    let rows = joined(&[reserved_list(1, 55), list(30)]);
+    let scratch = gateway.without_references("").imported(&rows);
     let line = ["send", "--concurrency", "4"];
     let ran = scratch.run(line).assert_code(3);
     assert!(ran.stderr().contains("50 of the last 50 messages were rejected"), "{ran}");
@@ -327,11 +298,8 @@ fn campaign_is_paused_when_most_messages_are_rejected() {
 #[test]
 fn message_fails_after_its_attempts_and_affects_no_other() {
     let gateway = Practice::start(SandboxConfig::default());
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "");
-    let never = reserved_list(8, 1);
-    let others = list(20).replace("phone\n", "");
-    scratch.import(&format!("{never}{others}"));
+    let rows = joined(&[reserved_list(8, 1), list(20)]);
+    let scratch = gateway.without_references("").imported(&rows);
     scratch.run_with(SEND, &[("SMSQ__RETRY__MAX_ATTEMPTS", "3")]).assert_code(1);
     gateway.assert_each_once(20);
     scratch.checked_status(Some("c"));
@@ -347,15 +315,9 @@ fn message_fails_after_its_attempts_and_affects_no_other() {
 fn messages_that_always_get_503_fail_while_others_succeed() {
     for (bad, others) in [(1, 2), (6, 120)] {
         // The others are answered after the first attempts of the bad ones have started.
-        let gateway = Practice::start(SandboxConfig {
-            latency: Duration::from_secs(1),
-            ..SandboxConfig::default()
-        });
-        let scratch = Scratch::new();
-        gateway.configure_without_references(&scratch, "");
-        let never = reserved_list(8, bad);
-        let others_list = list(others).replace("phone\n", "");
-        scratch.import(&format!("{never}{others_list}"));
+        let gateway = Practice::start(with_latency(1_000));
+        let rows = joined(&[reserved_list(8, bad), list(others)]);
+        let scratch = gateway.without_references("").imported(&rows);
         // It must end.
         scratch.start(["send"]).ended().assert_code(1);
         gateway.assert_each_once(others);
@@ -370,13 +332,8 @@ fn messages_that_always_get_503_fail_while_others_succeed() {
 
 #[test]
 fn campaign_of_rejected_messages_begins_with_few_requests() {
-    let gateway = Practice::start(SandboxConfig {
-        latency: Duration::from_millis(20),
-        ..SandboxConfig::default()
-    });
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "");
-    scratch.import(&reserved_list(1, 300));
+    let gateway = Practice::start(with_latency(20));
+    let scratch = gateway.without_references("").imported(&reserved_list(1, 300));
     let ran = scratch.run(["send", "--concurrency", "64"]).assert_code(3);
     let status = scratch.checked_status(Some("c"));
     let failed = status["failed"].as_u64().expect("a count");
@@ -387,10 +344,8 @@ fn campaign_of_rejected_messages_begins_with_few_requests() {
 #[test]
 fn provider_without_acceptances_is_reported_with_reason() {
     let gateway = Practice::start(SandboxConfig::default());
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "");
+    let scratch = gateway.without_references("").imported(&list(2));
     drop(gateway);
-    scratch.import(&list(2));
     let mut sending = scratch.start(["send"]);
     sending.until_printed("the reason why nothing is sent", |said| said.contains("refused"));
     // It is printed before it is stored.
@@ -431,7 +386,7 @@ fn untrusted_certificate_stops_the_campaign() {
     let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
     let front = TlsFront::start(&scratch, &gateway, Duration::ZERO);
-    Practice::configure_with_references_at(&front.url(), &scratch, "");
+    Setup::with_references_at(&front.url(), "").configure(&scratch);
     scratch.import(&list(20));
     scratch.run(["send", "--limit", "1"]).assert_code(0);
     std::fs::remove_file(scratch.path("authority.pem")).expect("it was there");
@@ -447,8 +402,7 @@ fn untrusted_certificate_stops_the_campaign() {
 #[test]
 fn message_expires_while_the_gateway_is_down() {
     let gateway = Practice::start(SandboxConfig::default());
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "");
+    let scratch = gateway.without_references("").scratch();
     scratch.write("list.csv", &reserved_list(8, 12));
     let line = "import list.csv --text Hello --campaign c --expires +1s";
     scratch.run(line.split(' ')).assert_code(0);
@@ -465,13 +419,10 @@ fn message_expires_while_the_gateway_is_down() {
 fn resent_message_keeps_its_reference() {
     let gateway = Practice::start(SandboxConfig {
         ignore_references: true,
-        ..faulty(Faults { no_answer: every(7), broken: every(13), ..Faults::default() })
+        ..with_faults(Faults { no_answer: every(7), broken: every(13), ..Faults::default() })
     });
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "");
-    scratch.import(&list(60));
-    let ran = scratch.run(SEND.into_iter().chain(["--on-unknown", "resend"]));
-    assert_done(&scratch, &ran, 60);
+    let scratch = gateway.without_references("").imported(&list(60));
+    assert_done(&scratch, scratch.run(SEND.into_iter().chain(["--on-unknown", "resend"])), 60);
     // At least once: some are received twice, with the same reference.
     let stats = gateway.stats();
     assert!(stats.accepted > 60, "{stats:?}");

@@ -34,8 +34,8 @@ fn run_with_missing_list_prints_only_the_error() {
 #[expect(clippy::too_many_lines, reason = "a whole conversation")]
 fn list_is_imported_sent_and_reported() {
     let scratch = Scratch::new();
-    let gateway = Gateway::start(&scratch, &[]);
-    scratch.write_cellar(&gateway.url).write("list.csv", LIST);
+    let _gateway = Gateway::start_cellar(&scratch, &[]);
+    scratch.write("list.csv", LIST);
     let import = ["import", "list.csv", "--text", "Hi {{ name }}", "--campaign", "spring"];
     snapshot!(scratch.run(import), @r"
     exit 0

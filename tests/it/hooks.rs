@@ -31,7 +31,7 @@ fn folder(db: &Database, hooks: &str) -> (Practice, Scratch) {
     scratch.write("hook", SECRET);
     // A campaign of rejected numbers is not paused.
     let config = "[auto_pause]\nrejected = 0\nunlisted = 0\n";
-    gateway.configure_without_references(&scratch, "");
+    gateway.without_references("").configure(&scratch);
     let text = scratch.read("smsq.toml");
     scratch.write("smsq.toml", &format!("{text}{config}{hooks}"));
     (gateway, scratch)

@@ -129,9 +129,8 @@ fn reference_has_the_table_of_json_keys() {
         },
         ..SandboxConfig::default()
     });
-    let scratch = Scratch::new();
     let more = "[providers.practice.receipts]\nenabled = true\n[prices.practice]\ncurrency = \"EUR\"\nother = 1\n[limits]\nbudget = [\"1000EUR/month\"]";
-    gateway.configure_with_references(&scratch, more);
+    let scratch = gateway.with_references(more).scratch();
     let rejected = reserved_list(1, 3);
     scratch
         .write("a.csv", &list(40))

@@ -40,9 +40,7 @@ fn killed(scratch: &Scratch, gateway: &Practice, random: &mut StdRng) -> bool {
 fn killed_sender_with_unique_references_repeats_nothing() {
     let mut random = StdRng::seed_from_u64(1);
     let gateway = Practice::start(unhurried(false));
-    let scratch = Scratch::new();
-    gateway.configure_with_references(&scratch, "");
-    scratch.import(&list(500));
+    let scratch = gateway.with_references("").imported(&list(500));
     let mut kills = 0;
     while kills < 12 {
         assert!(killed(&scratch, &gateway, &mut random), "after {kills} kills");
@@ -61,9 +59,7 @@ fn killed_sender_with_unique_references_repeats_nothing() {
 fn killed_sender_leaves_unknown_messages_for_the_operator() {
     let mut random = StdRng::seed_from_u64(2);
     let gateway = Practice::start(unhurried(true));
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "");
-    scratch.import(&list(500));
+    let scratch = gateway.without_references("").imported(&list(500));
     for kills in 0..12 {
         assert!(killed(&scratch, &gateway, &mut random), "after {kills} kills");
         let status = scratch.checked_status(Some("c"));
@@ -105,9 +101,7 @@ fn second_sender_reclaims_messages_of_the_killed_one() {
     let mut random = StdRng::seed_from_u64(3);
     let gateway =
         Practice::start(SandboxConfig { latency: Duration::from_millis(40), ..unhurried(false) });
-    let scratch = Scratch::new();
-    gateway.configure_with_references(&scratch, "");
-    scratch.import(&list(600));
+    let scratch = gateway.with_references("").imported(&list(600));
     let began = Instant::now();
     let living = scratch.start(SEND);
     let mut kills = 0;
@@ -126,9 +120,7 @@ fn second_sender_reclaims_messages_of_the_killed_one() {
 fn living_sender_resends_what_a_dead_one_reclaimed() {
     let gateway =
         Practice::start(SandboxConfig { latency: Duration::from_millis(100), ..unhurried(false) });
-    let scratch = Scratch::new();
-    gateway.configure_with_references(&scratch, "");
-    scratch.import(&list(100));
+    let scratch = gateway.with_references("").imported(&list(100));
     let mut living = scratch.start(SEND);
     assert!(living.until("it sends", || gateway.requests() > 0));
     // The state that a sender leaves which is killed after it has reclaimed a message and before it resends it.
@@ -156,8 +148,7 @@ fn killed_and_repeated_import_has_every_row_once() {
     const ROWS: u64 = 70_000;
     let mut random = StdRng::seed_from_u64(4);
     let gateway = Practice::start(SandboxConfig::default());
-    let scratch = Scratch::new();
-    gateway.configure_with_references(&scratch, "");
+    let scratch = gateway.with_references("").scratch();
     scratch.write("list.csv", &list(ROWS));
     let import = ["import", "list.csv", "--text", "Hello", "--campaign", "c", "--format", "json"];
     let whole = ["--database", "sqlite://whole.db"];
@@ -190,9 +181,7 @@ fn killed_and_repeated_cancel_cancels_every_row() {
     const ROWS: u64 = 12_000;
     let mut random = StdRng::seed_from_u64(5);
     let gateway = Practice::start(SandboxConfig::default());
-    let scratch = Scratch::new();
-    gateway.configure_with_references(&scratch, "");
-    scratch.import(&list(ROWS));
+    let scratch = gateway.with_references("").imported(&list(ROWS));
     let mut kills = 0;
     let ran = loop {
         let until = written(&scratch, "smsq.db") + random.random_range(10_000..400_000);

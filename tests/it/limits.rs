@@ -52,8 +52,7 @@ fn settled_in(db: &Database, millis: i64) -> i64 {
 fn limit_used_by_one_worker_applies_to_a_new_one() {
     with_every_database(|db| {
         let gateway = Practice::start(SandboxConfig::default());
-        let scratch = Scratch::at(&db.url);
-        gateway.configure_with_references(&scratch, "timeout = \"3s\"");
+        let scratch = gateway.with_references("timeout = \"3s\"").at(&db.url).scratch();
         let toml = scratch.read("smsq.toml");
         scratch.write("smsq.toml", &format!("[sender]\nlease = \"5s\"\n{toml}"));
         scratch.import(&list(40));
@@ -81,7 +80,7 @@ fn workers_with_different_leases_leave_each_other_alone() {
         let gateway = Practice::start(with_latency(9_000));
         let scratch = Scratch::at(&db.url);
         for (file, lease, timeout) in [("a.toml", "60s", "20s"), ("b.toml", "5s", "3s")] {
-            gateway.configure_without_references(&scratch, &format!("timeout = \"{timeout}\""));
+            gateway.without_references(&format!("timeout = \"{timeout}\"")).configure(&scratch);
             let toml = scratch.read("smsq.toml");
             let sender = format!("[sender]\nlease = \"{lease}\"\non_unknown = \"resend\"\n");
             scratch.write(file, &format!("{sender}{toml}"));
@@ -109,8 +108,7 @@ fn workers_with_different_leases_leave_each_other_alone() {
 fn exhausted_campaign_delays_no_other() {
     with_every_database(|db| {
         let gateway = Practice::start(SandboxConfig::default());
-        let scratch = Scratch::at(&db.url);
-        gateway.configure_with_references(&scratch, "");
+        let scratch = gateway.with_references("").at(&db.url).scratch();
         import(&scratch, "slow", 7400, 10, &[]);
         set(&scratch, "slow", &["--rate", "2/day"]);
         let follow = [&SEND[..], &["--follow"]].concat();
@@ -130,8 +128,7 @@ fn exhausted_campaign_delays_no_other() {
 fn limited_campaign_with_priority_starves_no_other() {
     with_every_database(|db| {
         let gateway = Practice::start(with_latency(30));
-        let scratch = Scratch::at(&db.url);
-        gateway.configure_with_references(&scratch, "");
+        let scratch = gateway.with_references("").at(&db.url).scratch();
         import(&scratch, "slow", 7400, 200, &[]);
         set(&scratch, "slow", &["--rate", "1/s", "--priority", "1"]);
         import(&scratch, "quick", 7401, 300, &[]);
@@ -199,8 +196,7 @@ fn campaign_with_unknown_provider_stops_the_run() {
 fn removed_worker_registers_again_at_once() {
     with_every_database(|db| {
         let gateway = Practice::start(SandboxConfig::default());
-        let scratch = Scratch::at(&db.url);
-        gateway.configure_with_references(&scratch, "rate = \"20/s\"");
+        let scratch = gateway.with_references("rate = \"20/s\"").at(&db.url).scratch();
         let toml = scratch.read("smsq.toml");
         scratch.write("smsq.toml", &format!("[sender]\nlease = \"600s\"\n{toml}"));
         scratch.import(&list(100));
@@ -227,8 +223,7 @@ fn removed_worker_registers_again_at_once() {
 fn number_of_another_country_gets_no_message() {
     with_every_database(|db| {
         let gateway = Practice::start(SandboxConfig::default());
-        let scratch = Scratch::at(&db.url);
-        gateway.configure_with_references(&scratch, "");
+        let scratch = gateway.with_references("").at(&db.url).scratch();
         let toml = scratch.read("smsq.toml");
         let limits = "[limits]\ncountries = [\"GB\", \"IE\"]\n";
         scratch.write("smsq.toml", &format!("{limits}{toml}"));

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use smsq_sandbox::{Faults, SandboxConfig};
+use smsq_sandbox::Faults;
 
 use crate::support::Scratch;
 use crate::support::databases::{Database, with_every_database};
-use crate::support::practice::{Practice, list, reserved_list};
+use crate::support::practice::{Practice, joined, list, reserved_list, with_faults};
 use crate::support::shell::sqlite;
 use crate::support::timed_provider::{Reply, TimedProvider, clock};
 use crate::support::waiting::eventually;
@@ -20,10 +20,10 @@ const SEND: [&str; 3] = ["send", "--concurrency", "8"];
 const UNSURE: &str = "timeout = \"500ms\"\n";
 
 fn gateway() -> Practice {
-    Practice::start(SandboxConfig {
-        faults: Faults { slow_for: Some(Duration::from_secs(20)), ..Faults::default() },
-        ..SandboxConfig::default()
-    })
+    Practice::start(with_faults(Faults {
+        slow_for: Some(Duration::from_secs(20)),
+        ..Faults::default()
+    }))
 }
 
 fn lookup(gateway: &Practice, more: &str) -> String {
@@ -46,18 +46,14 @@ rate = "20/s"
 
 /// Messages that are accepted with a late response, accepted without one, not accepted, and ordinary ones.
 fn mixed_list() -> String {
-    let faults = [6, 5, 3];
-    let odd = faults.map(|fault| reserved_list(fault, 2).replace("phone\n", ""));
-    format!("{}{}", list(4), odd.concat())
+    joined(&[list(4), reserved_list(6, 2), reserved_list(5, 2), reserved_list(3, 2)])
 }
 
 #[test]
 fn lookup_settles_accepted_messages_and_resends_others() {
     let gateway = gateway();
-    let scratch = Scratch::new();
     let when = "after = \"200ms\"\nabsent_after = \"1500ms\"";
-    gateway.configure_in_doubt(&scratch, &lookup(&gateway, when));
-    scratch.import(&mixed_list());
+    let scratch = gateway.in_doubt(&lookup(&gateway, when)).imported(&mixed_list());
     scratch.run(SEND).assert_code(0);
     let status = scratch.checked_status(Some("c"));
     assert_eq!(status["sent"], 10, "{status}");
@@ -73,13 +69,11 @@ fn lookup_settles_accepted_messages_and_resends_others() {
 #[test]
 fn unknown_messages_of_an_earlier_run_are_looked_up() {
     let gateway = gateway();
-    let scratch = Scratch::new();
-    gateway.configure_in_doubt(&scratch, UNSURE);
-    scratch.import(&reserved_list(6, 3));
+    let scratch = gateway.in_doubt(UNSURE).imported(&reserved_list(6, 3));
     scratch.run(SEND).assert_code(1);
     assert_eq!(scratch.checked_status(Some("c"))["unknown"], 3);
     let when = "after = \"100ms\"\nabsent_after = \"10min\"";
-    gateway.configure_in_doubt(&scratch, &lookup(&gateway, when));
+    gateway.in_doubt(&lookup(&gateway, when)).configure(&scratch);
     scratch.run(SEND).assert_code(0);
     assert_eq!(scratch.checked_status(Some("c"))["sent"], 3);
     gateway.assert_each_once(3);
@@ -89,10 +83,8 @@ fn unknown_messages_of_an_earlier_run_are_looked_up() {
 #[test]
 fn signal_ends_the_wait_for_lookups() {
     let gateway = gateway();
-    let scratch = Scratch::new();
     let when = "after = \"100ms\"\nabsent_after = \"10min\"";
-    gateway.configure_in_doubt(&scratch, &lookup(&gateway, when));
-    scratch.import(&reserved_list(3, 2));
+    let scratch = gateway.in_doubt(&lookup(&gateway, when)).imported(&reserved_list(3, 2));
     let mut sending = scratch.start(SEND);
     sending.until_printed("it prints what it waits for", |said| {
         said.contains("for the status of unknown messages")
@@ -106,9 +98,8 @@ fn signal_ends_the_wait_for_lookups() {
 #[test]
 fn message_stays_unknown_when_absence_cannot_be_proved() {
     let gateway = gateway();
-    let scratch = Scratch::new();
-    gateway.configure_in_doubt(&scratch, &lookup(&gateway, "after = \"200ms\""));
-    scratch.import(&reserved_list(3, 2));
+    let scratch =
+        gateway.in_doubt(&lookup(&gateway, "after = \"200ms\"")).imported(&reserved_list(3, 2));
     scratch.run(SEND).assert_code(1);
     assert_eq!(scratch.checked_status(Some("c"))["unknown"], 2);
     assert_eq!(gateway.requests(), 2);
@@ -117,11 +108,9 @@ fn message_stays_unknown_when_absence_cannot_be_proved() {
 #[test]
 fn expired_reference_is_not_used_to_resend() {
     let gateway = gateway();
-    let scratch = Scratch::new();
-    gateway.configure_in_doubt(
-        &scratch,
-        "timeout = \"500ms\"\nhonours_reference = true\nhonoured_for = \"1h\"",
-    );
+    let scratch = gateway
+        .in_doubt("timeout = \"500ms\"\nhonours_reference = true\nhonoured_for = \"1h\"")
+        .scratch();
     scratch.import(&reserved_list(5, 2));
     let age = "UPDATE sms SET state = 2, in_doubt = 1, attempts = 1, claim = 1, reference = 'r' || id, \
         claimed_at = created_at, doubt_since = created_at - 7200000 * (id = (SELECT min(id) FROM sms))";
@@ -137,8 +126,7 @@ fn message_in_doubt_is_not_resent_after_a_long_pause() {
     const HOURS: i64 = 3_600_000;
     with_every_database(|db| {
         let gateway = gateway();
-        let scratch = Scratch::at(&db.url);
-        gateway.configure_with_references(&scratch, "honoured_for = \"48h\"");
+        let scratch = gateway.with_references("honoured_for = \"48h\"").at(&db.url).scratch();
         let quick = scratch.read("smsq.toml");
         let patient = quick.replace("\"20ms\"", "\"40h\"").replace("\"200ms\"", "\"40h\"");
         scratch.write("smsq.toml", &patient);

@@ -33,7 +33,7 @@ fn configure_mute(scratch: &Scratch, more: &str) -> TcpListener {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let mute = listener.local_addr().expect("an address");
     let gateway = Practice::start(SandboxConfig::default());
-    gateway.configure_without_references(scratch, "timeout = \"25s\"");
+    gateway.without_references("timeout = \"25s\"").configure(scratch);
     let toml = scratch.read("smsq.toml");
     let toml = toml.replace(&gateway.url(), &format!("https://{mute}"));
     scratch.write("smsq.toml", &format!("{more}{toml}"));
@@ -49,8 +49,7 @@ fn killed_worker_leaves_only_started_messages_unknown() {
             _ => Reply::Never,
         });
         let quick = Practice::start(SandboxConfig::default());
-        let scratch = Scratch::at(&db.url);
-        quick.configure_without_references(&scratch, "timeout = \"25s\"");
+        let scratch = quick.without_references("timeout = \"25s\"").at(&db.url).scratch();
         let toml = scratch.read("smsq.toml");
         scratch.write("smsq.toml", &toml.replace(&quick.url(), &slow.url()));
         scratch.import(&list(200));
@@ -86,7 +85,7 @@ fn killed_worker_releases_messages_without_a_request() {
         killed.kill();
 
         let quick = Practice::start(SandboxConfig::default());
-        quick.configure_without_references(&scratch, "");
+        quick.without_references("").configure(&scratch);
         scratch.run(SEND).assert_code(0);
         assert_eq!(scratch.checked_status(Some("c"))["sent"], 20);
         quick.assert_each_once(20);
@@ -110,7 +109,7 @@ fn frozen_worker_makes_messages_without_a_request_unknown() {
     sqlite(&scratch, "UPDATE worker SET heartbeat_at = heartbeat_at - 60000");
 
     let quick = Practice::start(SandboxConfig::default());
-    quick.configure_without_references(&scratch, "");
+    quick.without_references("").configure(&scratch);
     scratch.run(SEND).assert_code(1);
     assert_eq!(scratch.checked_status(Some("c"))["unknown"], claimed);
     quick.assert_each_once(20 - claimed);
@@ -200,9 +199,7 @@ fn kills_with_64_in_flight_repeat_and_lose_nothing() {
             ignore_references: true,
             ..SandboxConfig::default()
         });
-        let scratch = Scratch::at(&db.url);
-        gateway.configure_without_references(&scratch, "");
-        scratch.import(&list(MESSAGES));
+        let scratch = gateway.without_references("").at(&db.url).imported(&list(MESSAGES));
         let (mut claimed, mut kills) = (0, 0);
         while kills < 6 {
             let until = gateway.requests() + random.random_range(100..400);

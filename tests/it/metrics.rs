@@ -24,8 +24,7 @@ fn sample(scratch: &Scratch, name: &str) -> Option<f64> {
 fn metrics_file_has_the_counts_of_the_run() {
     with_every_database(|db| {
         let gateway = Practice::start(SandboxConfig::default());
-        let scratch = Scratch::at(&db.url);
-        gateway.configure_with_references(&scratch, "");
+        let scratch = gateway.with_references("").at(&db.url).scratch();
         let rejected = reserved_list(1, 3);
         let rejected = rejected.strip_prefix("phone\n").expect("a header");
         let double = "+447400010010\n";
@@ -60,8 +59,7 @@ fn metrics_file_has_the_counts_of_the_run() {
 #[test]
 fn failed_run_keeps_the_time_of_the_last_success() {
     let gateway = Practice::start(SandboxConfig::default());
-    let scratch = Scratch::new();
-    gateway.configure_with_references(&scratch, "");
+    let scratch = gateway.with_references("").scratch();
     let send = ["send", "--quiet", "--metrics-file", "smsq.prom"];
     assert_eq!(scratch.run(send).code(), Some(2), "there is no database");
     assert_eq!(sample(&scratch, "smsq_run_exit_code"), Some(2.0));
@@ -83,8 +81,7 @@ fn failed_run_keeps_the_time_of_the_last_success() {
 #[test]
 fn older_campaigns_are_summed() {
     let gateway = Practice::start(SandboxConfig::default());
-    let scratch = Scratch::new();
-    gateway.configure_with_references(&scratch, "");
+    let scratch = gateway.with_references("").scratch();
     let toml = scratch.read("smsq.toml");
     scratch.write("smsq.toml", &format!("[metrics]\nmax_campaigns = 1\n{toml}"));
     for (name, rows) in [("a", 1), ("b", 2), ("c", 4)] {

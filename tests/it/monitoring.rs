@@ -7,14 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use smsq_sandbox::SandboxConfig;
 
-use crate::support::practice::{Practice, list, reserved_list};
+use crate::support::practice::{Practice, list, reserved_list, with_latency};
 use crate::support::waiting::eventually;
 use crate::support::{Scratch, repository};
 
@@ -230,12 +229,8 @@ fn dashboard_and_alerts_fit_the_metrics_of_a_run() {
     if !has_prometheus() {
         return;
     }
-    let gateway = Practice::start(SandboxConfig {
-        latency: Duration::from_millis(20),
-        ..SandboxConfig::default()
-    });
-    let scratch = Scratch::new();
-    gateway.configure_with_references(&scratch, "rate = \"10/s\"");
+    let gateway = Practice::start(with_latency(20));
+    let scratch = gateway.with_references("rate = \"10/s\"").scratch();
     let rejected = reserved_list(1, 2);
     let rejected = rejected.strip_prefix("phone\n").expect("a header");
     scratch.import(&format!("{}{rejected}", list(120)));
@@ -352,9 +347,7 @@ fn metrics_file_is_a_text_that_promtool_accepts() {
         return;
     }
     let gateway = Practice::start(SandboxConfig::default());
-    let scratch = Scratch::new();
-    gateway.configure_with_references(&scratch, "rate = \"100/s\"");
-    scratch.import(&list(5));
+    let scratch = gateway.with_references("rate = \"100/s\"").imported(&list(5));
     scratch.run(["send", "--quiet", "--metrics-file", "smsq.prom"]).assert_code(0);
     let output = Command::new("promtool")
         .args(["check", "metrics"])

@@ -365,8 +365,7 @@ fn run_without_a_usable_row_exits_like_import() {
 #[test]
 fn configured_sandbox_section_is_not_practice() {
     let gateway = Practice::start(SandboxConfig::default());
-    let scratch = Scratch::new();
-    gateway.configure_with_references(&scratch, "");
+    let scratch = gateway.with_references("").scratch();
     scratch.write("list.csv", &list(2));
     let ran = run(&scratch, "run list.csv --text Hi --format json").assert_code(0);
     assert_eq!(ran.json()["practice"], Value::Bool(false), "{ran}");

@@ -10,8 +10,7 @@ use crate::support::{Gateway, LIST, Scratch, snapshot};
 
 /// Sends the list, and makes its messages a hundred days old.
 fn settled_long_ago(scratch: &Scratch, db: &Database) -> Gateway {
-    let gateway = Gateway::start(scratch, &[]);
-    scratch.write_cellar(&gateway.url);
+    let gateway = Gateway::start_cellar(scratch, &[]);
     scratch.import(LIST);
     scratch.run(["send", "--quiet"]).assert_code(1);
     age(db);
@@ -21,8 +20,7 @@ fn settled_long_ago(scratch: &Scratch, db: &Database) -> Gateway {
 #[test]
 fn purge_counts_the_chunk_that_a_signal_interrupts() {
     let scratch = Scratch::new();
-    let gateway = Gateway::start(&scratch, &[]);
-    scratch.write_cellar(&gateway.url);
+    let _gateway = Gateway::start_cellar(&scratch, &[]);
     scratch.import(&list(3));
     scratch.run(["send"]).assert_code(0);
     sqlite(&scratch, "UPDATE sms_sent SET sent_at = 1");
@@ -137,8 +135,7 @@ fn retention_setting_purges_automatically() {
 fn purge_of_a_phone_deletes_queued_messages() {
     let db = Database::in_a_file();
     let scratch = Scratch::at(&db.url);
-    let gateway = Gateway::start(&scratch, &[]);
-    scratch.write_cellar(&gateway.url);
+    let _gateway = Gateway::start_cellar(&scratch, &[]);
     scratch.import(LIST);
     scratch.run(["suppress", "add", "+447400123499"]).assert_code(0);
     let line = ["purge", "--phone", "07400 123456", "--region", "GB"];

@@ -12,7 +12,7 @@ use smsq_sandbox::{FaultRate, Faults, SandboxConfig};
 
 use crate::support::Scratch;
 use crate::support::databases::with_every_database;
-use crate::support::practice::{Practice, list};
+use crate::support::practice::{Practice, Setup, list, with_faults};
 use crate::support::running::{Running, until_unchanged};
 use crate::support::shell::sqlite;
 use crate::support::tls::TlsFront;
@@ -81,9 +81,7 @@ fn assert_kept(gateway: &Practice, stalls: &Stalls, limit: u64) {
 fn rate_limit_holds_across_restarts() {
     let stalls = Stalls::watch();
     let gateway = Practice::start(SandboxConfig::default());
-    let scratch = Scratch::new();
-    gateway.configure_with_references(&scratch, "rate = \"50/s\"");
-    scratch.import(&list(160));
+    let scratch = gateway.with_references("rate = \"50/s\"").imported(&list(160));
     let mut sending = scratch.start(SEND);
     assert!(sending.until("a second's worth", || gateway.accepted() >= 50));
     sending.signal(Signal::TERM);
@@ -100,9 +98,7 @@ fn rate_limit_holds_across_restarts() {
 fn two_processes_share_a_limit_when_one_is_killed() {
     let stalls = Stalls::watch();
     let gateway = Practice::start(SandboxConfig::default());
-    let scratch = Scratch::new();
-    gateway.configure_with_references(&scratch, "rate = \"20/s\"");
-    scratch.import(&list(70));
+    let scratch = gateway.with_references("rate = \"20/s\"").imported(&list(70));
     let one = scratch.start(SEND);
     let mut other = scratch.start(SEND);
     assert!(other.until("a second's worth", || gateway.accepted() >= 25));
@@ -118,9 +114,7 @@ fn two_workers_share_a_limit_on_every_database() {
     with_every_database(|db| {
         let stalls = Stalls::watch();
         let gateway = Practice::start(SandboxConfig::default());
-        let scratch = Scratch::at(&db.url);
-        gateway.configure_with_references(&scratch, "rate = \"100/s\"");
-        scratch.import(&list(350));
+        let scratch = gateway.with_references("rate = \"100/s\"").at(&db.url).imported(&list(350));
         for ran in [scratch.start(SEND), scratch.start(SEND)].map(Running::ended) {
             assert_eq!(ran.code(), Some(0), "{ran}");
         }
@@ -133,9 +127,7 @@ fn two_workers_share_a_limit_on_every_database() {
 #[test]
 fn new_limit_reaches_a_running_worker() {
     let gateway = Practice::start(SandboxConfig::default());
-    let scratch = Scratch::new();
-    gateway.configure_with_references(&scratch, "");
-    scratch.import(&list(2_000));
+    let scratch = gateway.with_references("").imported(&list(2_000));
     let set = |rate| {
         scratch.run(["set", "--campaign", "c", "--rate", rate]).assert_code(0);
     };
@@ -157,17 +149,12 @@ fn new_limit_reaches_a_running_worker() {
 #[test]
 fn nothing_is_sent_before_retry_after() {
     let stalls = Stalls::watch();
-    let gateway = Practice::start(SandboxConfig {
-        faults: Faults {
-            throttle: NonZeroU64::new(40).map_or(FaultRate::None, FaultRate::Every),
-            retry_after: Some(Duration::from_secs(2)),
-            ..Faults::default()
-        },
-        ..SandboxConfig::default()
-    });
-    let scratch = Scratch::new();
-    gateway.configure_with_references(&scratch, "");
-    scratch.import(&list(60));
+    let gateway = Practice::start(with_faults(Faults {
+        throttle: NonZeroU64::new(40).map_or(FaultRate::None, FaultRate::Every),
+        retry_after: Some(Duration::from_secs(2)),
+        ..Faults::default()
+    }));
+    let scratch = gateway.with_references("").imported(&list(60));
     scratch.run(["send", "--quiet", "--concurrency", "4"]).assert_code(0);
     gateway.assert_each_once(60);
     let messages = gateway.messages();
@@ -180,17 +167,12 @@ fn nothing_is_sent_before_retry_after() {
 
 #[test]
 fn throttled_message_shows_its_next_attempt() {
-    let gateway = Practice::start(SandboxConfig {
-        faults: Faults {
-            throttle: NonZeroU64::new(5).map_or(FaultRate::None, FaultRate::Every),
-            retry_after: Some(Duration::from_secs(3)),
-            ..Faults::default()
-        },
-        ..SandboxConfig::default()
-    });
-    let scratch = Scratch::new();
-    gateway.configure_with_references(&scratch, "");
-    scratch.import(&list(6));
+    let gateway = Practice::start(with_faults(Faults {
+        throttle: NonZeroU64::new(5).map_or(FaultRate::None, FaultRate::Every),
+        retry_after: Some(Duration::from_secs(3)),
+        ..Faults::default()
+    }));
+    let scratch = gateway.with_references("").imported(&list(6));
     let ran = scratch.run(["send", "-v", "--concurrency", "1"]).assert_code(0);
     let output = ran.to_string();
     let mut waits = output
@@ -205,9 +187,7 @@ fn throttled_message_shows_its_next_attempt() {
 fn throttling_by_the_gateway_counts_no_attempt() {
     let gateway =
         Practice::start(SandboxConfig { limit: NonZeroU32::new(20), ..SandboxConfig::default() });
-    let scratch = Scratch::new();
-    gateway.configure_with_references(&scratch, "");
-    scratch.import(&list(50));
+    let scratch = gateway.with_references("").imported(&list(50));
     scratch.run(SEND).assert_code(0);
     gateway.assert_each_once(50);
     assert!(gateway.requests() > 50, "it was never over the limit");
@@ -218,9 +198,7 @@ fn throttling_by_the_gateway_counts_no_attempt() {
 fn slow_limit_is_used_from_the_start() {
     for (rate, messages) in [("1/min", 1), ("3/hour", 3)] {
         let gateway = Practice::start(SandboxConfig::default());
-        let scratch = Scratch::new();
-        gateway.configure_with_references(&scratch, &format!("rate = \"{rate}\""));
-        scratch.import(&list(10));
+        let scratch = gateway.with_references(&format!("rate = \"{rate}\"")).imported(&list(10));
         let began = Instant::now();
         let mut sending = scratch.start(SEND);
         assert!(sending.until("all that the limit allows", || gateway.accepted() == messages));
@@ -238,11 +216,8 @@ fn slow_handshakes_neither_exceed_the_limit_nor_starve_sending() {
     let scratch = Scratch::new();
     // All connections of two seconds are accepted at one instant.
     let front = TlsFront::start(&scratch, &gateway, Duration::from_secs(2));
-    Practice::configure_with_references_at(
-        &front.url(),
-        &scratch,
-        "rate = \"20/s\"\ntimeout = \"10s\"",
-    );
+    Setup::with_references_at(&front.url(), "rate = \"20/s\"\ntimeout = \"10s\"")
+        .configure(&scratch);
     scratch.import(&list(60));
     scratch.start(SEND).ended().assert_code(0);
     gateway.assert_each_once(60);
@@ -256,7 +231,7 @@ fn slow_handshakes_do_not_exceed_a_campaign_limit() {
     let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
     let front = TlsFront::start(&scratch, &gateway, Duration::from_secs(1));
-    Practice::configure_with_references_at(&front.url(), &scratch, "timeout = \"10s\"");
+    Setup::with_references_at(&front.url(), "timeout = \"10s\"").configure(&scratch);
     scratch.import(&list(40));
     let line = ["set", "--campaign", "c", "--rate", "20/s"];
     scratch.run(line).assert_code(0);
@@ -270,7 +245,7 @@ fn message_that_expires_while_connecting_is_not_sent() {
     let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
     let front = TlsFront::start(&scratch, &gateway, Duration::from_secs(3));
-    Practice::configure_with_references_at(&front.url(), &scratch, "timeout = \"10s\"");
+    Setup::with_references_at(&front.url(), "timeout = \"10s\"").configure(&scratch);
     scratch.write("list.csv", &list(5));
     let line = "import list.csv --text Hello --campaign c --expires +1s";
     scratch.run(line.split(' ')).assert_code(0);
@@ -296,9 +271,7 @@ fn claimed_messages_are_released_when_provider_stops() {
             },
             ..SandboxConfig::default()
         });
-        let scratch = Scratch::at(&db.url);
-        gateway.configure_with_references(&scratch, "rate = \"100/s\"");
-        scratch.import(&list(200));
+        let scratch = gateway.with_references("rate = \"100/s\"").at(&db.url).imported(&list(200));
         let mut sending = scratch.start(SEND);
         // The permits of claimed messages expire while the process is stopped; then the provider asks for a long
         // wait.
@@ -321,17 +294,12 @@ fn claimed_messages_are_released_when_provider_stops() {
 #[test]
 fn retry_after_is_cut_shown_and_lifted() {
     with_every_database(|db| {
-        let gateway = Practice::start(SandboxConfig {
-            faults: Faults {
-                throttle: NonZeroU64::new(1).map_or(FaultRate::None, FaultRate::Every),
-                retry_after: Some(Duration::from_secs(86_400)),
-                ..Faults::default()
-            },
-            ..SandboxConfig::default()
-        });
-        let scratch = Scratch::at(&db.url);
-        gateway.configure_with_references(&scratch, "");
-        scratch.import(&list(3));
+        let gateway = Practice::start(with_faults(Faults {
+            throttle: NonZeroU64::new(1).map_or(FaultRate::None, FaultRate::Every),
+            retry_after: Some(Duration::from_secs(86_400)),
+            ..Faults::default()
+        }));
+        let scratch = gateway.with_references("").at(&db.url).imported(&list(3));
         for _ in 0..2 {
             let ran = scratch.start(["send", "--no-wait"]).ended().assert_code(3);
             assert!(ran.stderr().contains("as `practice` asked"), "{ran}");
@@ -353,7 +321,7 @@ fn retry_after_is_cut_shown_and_lifted() {
         let willing = Practice::start(SandboxConfig::default());
         sending.signal(Signal::TERM);
         assert_eq!(sending.ended().code(), Some(143));
-        willing.configure_with_references(&scratch, "");
+        willing.with_references("").configure(&scratch);
         let sending = scratch.start(["send"]);
         scratch.run(["providers", "resume", "practice"]).assert_code(0);
         sending.ended().assert_code(0);

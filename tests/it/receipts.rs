@@ -62,7 +62,7 @@ fn gateway(faults: Faults) -> Practice {
 fn configure(gateway: &Practice, scratch: &Scratch, more: &str) {
     let more =
         format!("honours_reference = false\n[providers.practice.receipts]\nenabled = true\n{more}");
-    gateway.configure_with_references(scratch, &more);
+    gateway.with_references(&more).configure(scratch);
 }
 
 /// What the program says became of each sent message, by the provider's id.
@@ -380,10 +380,8 @@ fn undelivered_messages_are_fixed_and_imported_once() {
 
 #[test]
 fn receipts_without_a_source_are_explained() {
-    let scratch = Scratch::new();
     let gateway = Practice::start(SandboxConfig::default());
-    gateway.configure_with_references(&scratch, "");
-    scratch.import(&list(1));
+    let scratch = gateway.with_references("").imported(&list(1));
     snapshot!(scratch.run(["receipts"]), @r"
     exit 2
     ----- stderr
@@ -414,10 +412,9 @@ fn receipts_without_a_source_are_explained() {
 #[test]
 fn messages_sent_before_receipts_were_on_are_not_awaited() {
     with_every_database(|db| {
-        let scratch = Scratch::at(&db.url);
         let gateway = gateway(Faults::default());
-        gateway.configure_with_references(&scratch, "honours_reference = false\n");
-        scratch.import(&list(7));
+        let scratch =
+            gateway.with_references("honours_reference = false\n").at(&db.url).imported(&list(7));
         scratch.run(SEND).assert_code(0);
         let status = scratch.checked_status(Some("c"));
         assert!(status["delivery"].is_null(), "{status}");
@@ -495,8 +492,7 @@ fn sandbox_posts_receipts() {
     });
     let scratch = Scratch::new();
     let to = format!("http://{address}/receipts");
-    let gateway = Gateway::start(&scratch, &["--receipts-to", &to]);
-    scratch.write_cellar(&gateway.url);
+    let _gateway = Gateway::start_cellar(&scratch, &["--receipts-to", &to]);
     scratch.import(&list(1));
     scratch.run(["send"]).assert_code(0);
     for _ in 0..2 {

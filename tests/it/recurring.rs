@@ -21,8 +21,7 @@ fn prepared(db: &Database, config: SandboxConfig) -> (Database, Practice, Scratc
     let crm = Database::new(db.kind);
     crm.run("CREATE TABLE due (id INTEGER PRIMARY KEY, phone VARCHAR(20))");
     let gateway = Practice::start(config);
-    let scratch = Scratch::at(&db.url);
-    gateway.configure_with_references(&scratch, "");
+    let scratch = gateway.with_references("").at(&db.url).scratch();
     let text = scratch.read("smsq.toml");
     let section = format!("[sources.crm]\nurl = \"{}\"\n", crm.url);
     scratch.write("smsq.toml", &format!("{text}\n{section}"));

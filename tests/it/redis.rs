@@ -468,8 +468,7 @@ fn pushed_entries_are_sent_while_both_follow() {
     };
     let db = Database::in_a_file();
     let scratch = Scratch::at(&db.url);
-    let gateway = Gateway::start(&scratch, &[]);
-    scratch.write_cellar(&gateway.url);
+    let _gateway = Gateway::start_cellar(&scratch, &[]);
     let mut importing = scratch.start(list.import(&["--follow"]));
     importing.until_printed("that it follows", |message| message.contains("following"));
     let mut sending = scratch.start(["send", "--follow"]);

@@ -32,8 +32,7 @@ fn fix(scratch: &Scratch, wrong: &str, right: &str) {
 #[test]
 fn fixed_failures_go_back_to_their_campaign() {
     let scratch = Scratch::new();
-    let gateway = Gateway::start(&scratch, &[]);
-    scratch.write_cellar(&gateway.url);
+    let _gateway = Gateway::start_cellar(&scratch, &[]);
     failed(&scratch, LIST, "spring", &[]);
     fix(&scratch, "+15005551000", "+447400123458");
     snapshot!(scratch.run(["import", "failed.csv"]), @r"
@@ -73,8 +72,7 @@ fn fixed_failures_go_back_to_their_campaign() {
 #[test]
 fn dry_run_of_failures_matches_the_import() {
     let scratch = Scratch::new();
-    let gateway = Gateway::start(&scratch, &[]);
-    scratch.write_cellar(&gateway.url);
+    let _gateway = Gateway::start_cellar(&scratch, &[]);
     let list = format!("{LIST}+15005551001,Dan,3\n+15005551002,Eve,4\n");
     failed(&scratch, &list, "spring", &[]);
     fix(&scratch, "+15005551001", "+447400123458");
@@ -119,8 +117,7 @@ fn dry_run_of_failures_matches_the_import() {
 #[test]
 fn failures_of_several_campaigns_need_a_name() {
     let scratch = Scratch::new();
-    let gateway = Gateway::start(&scratch, &[]);
-    scratch.write_cellar(&gateway.url);
+    let _gateway = Gateway::start_cellar(&scratch, &[]);
     failed(&scratch, LIST, "spring", &[]);
     failed(&scratch, LIST, "autumn", &["--again"]);
     let dry = scratch.run(["import", "failed.csv", "--dry-run"]).assert_code(2);
@@ -137,8 +134,7 @@ fn failures_of_several_campaigns_need_a_name() {
 #[test]
 fn failures_of_another_database_are_a_new_campaign() {
     let scratch = Scratch::new();
-    let gateway = Gateway::start(&scratch, &[]);
-    scratch.write_cellar(&gateway.url);
+    let _gateway = Gateway::start_cellar(&scratch, &[]);
     failed(&scratch, LIST, "spring", &[]);
     let other = "phone,content,smsq_id\n+447400123999,Elsewhere,2\n+447400123998,Elsewhere,77\n";
     scratch.write("failed.csv", other);
@@ -151,8 +147,7 @@ fn failures_of_another_database_are_a_new_campaign() {
 fn failures_are_replaced_for_every_unique() {
     for unique in ["none", "order", "phone,order"] {
         let scratch = Scratch::new();
-        let gateway = Gateway::start(&scratch, &[]);
-        scratch.write_cellar(&gateway.url);
+        let _gateway = Gateway::start_cellar(&scratch, &[]);
         failed(&scratch, LIST, "spring", &["--unique", unique]);
         fix(&scratch, "+15005551000", "+447400123458");
         let preview = scratch.run(["import", "failed.csv", "--dry-run", "--format", "json"]);
@@ -168,8 +163,7 @@ fn failures_are_replaced_for_every_unique() {
 #[test]
 fn renamed_phone_column_keeps_the_key() {
     let scratch = Scratch::new();
-    let gateway = Gateway::start(&scratch, &[]);
-    scratch.write_cellar(&gateway.url);
+    let _gateway = Gateway::start_cellar(&scratch, &[]);
     let list = LIST.replace("phone", "mobile");
     failed(&scratch, &list, "spring", &["--unique", "mobile,order"]);
     fix(&scratch, "Hi Carla", "Hello Carla");

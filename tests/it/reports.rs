@@ -20,8 +20,7 @@ phone,name
 ";
 
 fn sent_people(scratch: &Scratch) -> Gateway {
-    let gateway = Gateway::start(scratch, &[]);
-    scratch.write_cellar(&gateway.url);
+    let gateway = Gateway::start_cellar(scratch, &[]);
     let toml = scratch.read("smsq.toml");
     let prices = "[prices.cellar]\ncurrency = \"EUR\"\n44 = 0.04\n4474 = 0.0355\n49 = 0.07\n";
     scratch.write("smsq.toml", &format!("{toml}{prices}"));
@@ -195,8 +194,7 @@ fn purge_removes_the_text_of_the_first_message() {
 #[test]
 fn unknown_messages_are_shown_as_unknown() {
     let scratch = Scratch::new();
-    let gateway = Gateway::start(&scratch, &[]);
-    scratch.write_cellar(&gateway.url);
+    let _gateway = Gateway::start_cellar(&scratch, &[]);
     scratch.import("phone\n+15005555000\n+15005551000\n+447400301000\n");
     scratch.run(["send", "--quiet"]).assert_code(1);
     let page = html(&scratch, &[]);
@@ -238,10 +236,8 @@ fn send_without_acceptances_prints_no_rate() {
 #[test]
 fn watched_status_has_a_progress_bar() {
     let db = Database::in_a_file();
-    let scratch = Scratch::at(&db.url);
     let gateway = Practice::start(SandboxConfig::default());
-    gateway.configure_without_references(&scratch, "");
-    scratch.import(&list(20));
+    let scratch = gateway.without_references("").at(&db.url).imported(&list(20));
     scratch.run(["send", "--quiet"]).assert_code(0);
     let ran = scratch.run(["status", "--watch"]).assert_code(0);
     let bar = format!("\n{} 100.0 %  20 of 20\n", "━".repeat(40));

@@ -6,7 +6,6 @@ use std::time::Duration;
 use rustix::process::Signal;
 use smsq_sandbox::SandboxConfig;
 
-use crate::support::Scratch;
 use crate::support::databases::{Database, Kind, with_every_database};
 use crate::support::practice::{Practice, list};
 use crate::support::running::Running;
@@ -30,10 +29,9 @@ fn three_workers_send_each_once_when_one_is_killed() {
     const MESSAGES: u64 = 1_200;
     with_every_database(|db| {
         let gateway = Practice::start(latent(50));
-        let scratch = Scratch::at(&db.url);
         // Slow enough that the last worker starts before all is sent.
-        gateway.configure_with_references(&scratch, "rate = \"150/s\"");
-        scratch.import(&list(MESSAGES));
+        let scratch =
+            gateway.with_references("rate = \"150/s\"").at(&db.url).imported(&list(MESSAGES));
         let mut killed = scratch.start(SEND);
         let others = [scratch.start(SEND), scratch.start(SEND)];
         let busy = "SELECT count(DISTINCT worker_id) AS value FROM sms WHERE state = 1";
@@ -57,9 +55,8 @@ fn campaign_ends_although_connections_are_killed() {
     const MESSAGES: u64 = 900;
     with_every_server(|db| {
         let gateway = Practice::start(latent(20));
-        let scratch = Scratch::at(&db.url);
         // The test would count a message that was sent twice.
-        gateway.configure_without_references(&scratch, "timeout = \"10s\"");
+        let scratch = gateway.without_references("timeout = \"10s\"").at(&db.url).scratch();
         // A claim with a lost answer is released within two leases.
         let toml = scratch.read("smsq.toml");
         scratch.write("smsq.toml", &format!("[sender]\nlease = \"15s\"\n{toml}"));
@@ -85,9 +82,7 @@ fn campaign_ends_although_connections_are_killed() {
 fn check_and_send_warn_of_unsafe_server_settings() {
     with_every_database(|db| {
         let gateway = Practice::start(SandboxConfig::default());
-        let scratch = Scratch::at(&db.url);
-        gateway.configure_with_references(&scratch, "");
-        scratch.import(&list(1));
+        let scratch = gateway.with_references("").at(&db.url).imported(&list(1));
         // The test servers do not sync to disk, because their data is temporary.
         let settings: &[&str] = match db.kind {
             Kind::Sqlite => &[],
@@ -132,8 +127,8 @@ fn server_password_is_never_printed() {
     with_every_server(|db| {
         let (user, change, drop) = user_of(db, PASSWORD);
         let gateway = Practice::start(SandboxConfig::default());
-        let scratch = Scratch::at(&db.url_for(&format!("{user}:{PASSWORD}")));
-        gateway.configure_without_references(&scratch, "");
+        let scratch =
+            gateway.without_references("").at(&db.url_for(&format!("{user}:{PASSWORD}"))).scratch();
         let toml = scratch.read("smsq.toml");
         scratch.write("smsq.toml", &format!("[log]\nlevel = \"trace\"\n{toml}"));
         scratch.import(&list(1));

@@ -5,12 +5,11 @@ use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use smsq_sandbox::SandboxConfig;
 
-use crate::support::practice::{Practice, list};
+use crate::support::practice::{Practice, list, with_latency};
 use crate::support::waiting::eventually;
 use crate::support::{Scratch, repository};
 
@@ -47,12 +46,8 @@ impl NotifySocket {
 
 #[test]
 fn worker_reports_to_its_service_manager() {
-    let gateway = Practice::start(SandboxConfig {
-        latency: Duration::from_millis(20),
-        ..SandboxConfig::default()
-    });
-    let scratch = Scratch::new();
-    gateway.configure_with_references(&scratch, "timeout = \"3s\"\nrate = \"20/s\"");
+    let gateway = Practice::start(with_latency(20));
+    let scratch = gateway.with_references("timeout = \"3s\"\nrate = \"20/s\"").scratch();
     let toml = scratch.read("smsq.toml");
     let settings = "default_provider = \"practice\"\n";
     let lease = "[sender]\nlease = \"5s\"\n";
@@ -89,9 +84,7 @@ fn worker_reports_to_its_service_manager() {
 #[test]
 fn worker_with_nothing_to_send_is_ready_before_it_ends() {
     let gateway = Practice::start(SandboxConfig::default());
-    let scratch = Scratch::new();
-    gateway.configure_with_references(&scratch, "");
-    scratch.import(&list(1));
+    let scratch = gateway.with_references("").imported(&list(1));
     for _ in 0..2 {
         let socket = NotifySocket::bind(&scratch);
         let mut command = scratch.command(["send", "--quiet"]);

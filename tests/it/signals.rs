@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use smsq_sandbox::{FaultRate, Faults, SandboxConfig};
 
 use crate::support::Scratch;
-use crate::support::practice::{Practice, list, with_latency};
+use crate::support::practice::{Practice, list, with_faults, with_latency};
 use crate::support::running::Running;
 use crate::support::shell::{Lock, try_sqlite};
 use crate::support::waiting::eventually;
@@ -22,9 +22,7 @@ const PATIENT: &str = "timeout = \"25s\"";
 /// Sends the first signal while requests are in flight, and the others while it stops.
 fn assert_stops_after_settling(signals: &[Signal], code: i32) {
     let gateway = Practice::holding_after(4);
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, PATIENT);
-    scratch.import(&list(40));
+    let scratch = gateway.without_references(PATIENT).imported(&list(40));
     let mut sending = scratch.start(SEND);
     assert!(sending.until("requests are in flight", || gateway.requests() == 12));
     for signal in signals {
@@ -63,9 +61,7 @@ fn sighup_settles_requests_and_next_run_continues() {
 #[test]
 fn sighup_is_ignored_under_nohup() {
     let gateway = Practice::holding_after(4);
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, PATIENT);
-    scratch.import(&list(24));
+    let scratch = gateway.without_references(PATIENT).imported(&list(24));
     let mut sending = scratch
         .command_after("trap '' HUP", SEND)
         .stdout(Stdio::null())
@@ -82,9 +78,7 @@ fn sighup_is_ignored_under_nohup() {
 #[test]
 fn limit_of_open_files_is_raised_for_requests_in_flight() {
     let gateway = Practice::start(with_latency(1_000));
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "");
-    scratch.import(&list(120));
+    let scratch = gateway.without_references("").imported(&list(120));
     let ran = scratch
         .command_after("ulimit -Sn 64", ["send", "--concurrency", "100"])
         .output()
@@ -98,9 +92,7 @@ fn limit_of_open_files_is_raised_for_requests_in_flight() {
 #[test]
 fn responses_received_while_stopped_are_read() {
     let gateway = Practice::start(with_latency(600));
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "timeout = \"1s\"");
-    scratch.import(&list(8));
+    let scratch = gateway.without_references("timeout = \"1s\"").imported(&list(8));
     let mut sending = scratch.start(SEND);
     assert!(sending.until("all requests arrived", || gateway.requests() >= 8));
     sending.freeze();
@@ -115,16 +107,11 @@ fn responses_received_while_stopped_are_read() {
 
 #[test]
 fn limit_counts_messages_and_not_attempts() {
-    let gateway = Practice::start(SandboxConfig {
-        faults: Faults {
-            unavailable: NonZeroU64::new(3).map_or(FaultRate::None, FaultRate::Every),
-            ..Faults::default()
-        },
-        ..SandboxConfig::default()
-    });
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "");
-    scratch.import(&list(30));
+    let gateway = Practice::start(with_faults(Faults {
+        unavailable: NonZeroU64::new(3).map_or(FaultRate::None, FaultRate::Every),
+        ..Faults::default()
+    }));
+    let scratch = gateway.without_references("").imported(&list(30));
     scratch.start(["send", "--limit", "10"]).ended().assert_code(0);
     gateway.assert_each_once(10);
     assert!(gateway.requests() > 10);
@@ -138,9 +125,7 @@ fn signal_to_process_and_group_counts_once() {
 #[test]
 fn second_signal_aborts_and_next_run_lists_unknown() {
     let gateway = Practice::start(with_latency(20_000));
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "timeout = \"25s\"");
-    scratch.import(&list(12));
+    let scratch = gateway.without_references("timeout = \"25s\"").imported(&list(12));
     let mut sending = scratch.start(SEND);
     assert!(sending.until("requests are in flight", || gateway.requests() >= 8));
     sending.signal(Signal::INT);
@@ -150,7 +135,7 @@ fn second_signal_aborts_and_next_run_lists_unknown() {
     assert!(ran.stderr().contains("unknown"), "{ran}");
 
     let quick = Practice::start(SandboxConfig::default());
-    quick.configure_without_references(&scratch, "");
+    quick.without_references("").configure(&scratch);
     let ran = scratch.run(["send", "--format", "json", "--campaign", "c"]).assert_code(1);
     assert_eq!(ran.json()["unknown"], 8, "{ran}");
     quick.assert_each_once(4);
@@ -161,9 +146,7 @@ fn second_signal_aborts_and_next_run_lists_unknown() {
 #[test]
 fn limit_leaves_further_messages_queued() {
     let gateway = Practice::start(SandboxConfig::default());
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "");
-    scratch.import(&list(30));
+    let scratch = gateway.without_references("").imported(&list(30));
     let ran = scratch.run(["send", "--limit", "10"]).assert_code(0);
     gateway.assert_each_once(10);
     assert_eq!(gateway.requests(), 10);
@@ -175,8 +158,7 @@ fn limit_leaves_further_messages_queued() {
 #[test]
 fn frozen_sender_is_reclaimed_and_repeats_nothing() {
     let gateway = Practice::holding_after(20);
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "timeout = \"3s\"\nrate = \"30/s\"");
+    let scratch = gateway.without_references("timeout = \"3s\"\nrate = \"30/s\"").scratch();
     let toml = scratch.read("smsq.toml");
     scratch.write("smsq.toml", &format!("[sender]\nlease = \"5s\"\n{toml}"));
     scratch.import(&list(120));
@@ -278,9 +260,7 @@ fn workers_without_their_database_end_without_a_panic() {
     let gateway = Practice::start(with_latency(20));
     let workers: Vec<_> = (0..6)
         .map(|_| {
-            let scratch = Scratch::new();
-            gateway.configure_without_references(&scratch, "");
-            scratch.import(&list(400));
+            let scratch = gateway.without_references("").imported(&list(400));
             let before = gateway.requests();
             let mut sending = scratch.start(["send", "-y", "--concurrency", "4"]);
             assert!(sending.until("it sends", || gateway.requests() > before + 8));

@@ -22,8 +22,7 @@ fn following(scratch: &Scratch, gateway: &Practice) -> Running {
 /// Starts a gateway and a sender that follows this database.
 fn follow(db: &Database) -> (Practice, Scratch, Running) {
     let gateway = Practice::start(SandboxConfig::default());
-    let scratch = Scratch::at(&db.url);
-    gateway.configure_without_references(&scratch, "");
+    let scratch = gateway.without_references("").at(&db.url).scratch();
     let sending = following(&scratch, &gateway);
     (gateway, scratch, sending)
 }
@@ -47,9 +46,7 @@ fn stop(mut sending: Running) {
 fn inserted_row_is_sent_on_every_database() {
     with_every_database(|db| {
         let gateway = Practice::start(SandboxConfig::default());
-        let scratch = Scratch::at(&db.url);
-        gateway.configure_without_references(&scratch, "");
-        scratch.import(&list(1));
+        let scratch = gateway.without_references("").at(&db.url).imported(&list(1));
         let mut other = db.client();
         other.run("INSERT INTO sms (phone, content) VALUES ('07400 123461', 'Your code is 4711')");
         scratch.run_with(["send"], &[("SMSQ__DEFAULT_REGION", "GB")]).assert_code(0);
@@ -156,9 +153,8 @@ fn invalid_rows_delay_no_others_on_every_database() {
 #[test]
 fn constraints_reject_rows_that_cannot_be_sent() {
     with_every_database(|db| {
-        let scratch = Scratch::at(&db.url);
-        Practice::start(SandboxConfig::default()).configure_without_references(&scratch, "");
-        scratch.import(&list(1));
+        let gateway = Practice::start(SandboxConfig::default());
+        gateway.without_references("").at(&db.url).imported(&list(1));
         for (column, value) in [("state", "9"), ("due_at", "'soon'"), ("expires_at", "'late'")] {
             let sql = format!(
                 "INSERT INTO sms (phone, content, {column}) VALUES ('+447400123456', 'a', {value})"
@@ -176,9 +172,7 @@ fn constraints_reject_rows_that_cannot_be_sent() {
 fn messages_of_a_missing_campaign_are_reported() {
     with_every_database(|db| {
         let gateway = Practice::start(SandboxConfig::default());
-        let scratch = Scratch::at(&db.url);
-        gateway.configure_without_references(&scratch, "");
-        scratch.import(&list(1));
+        let scratch = gateway.without_references("").at(&db.url).imported(&list(1));
         db.run("INSERT INTO sms (campaign_id, phone, content) VALUES (77, '+447400123456', 'x')");
         let ran = scratch.run(["send"]).assert_code(1);
         let message = "1 message of campaign 77, which does not exist: it is not sent";
@@ -198,8 +192,7 @@ fn messages_of_a_missing_campaign_are_reported() {
 #[test]
 fn inserted_rows_are_sent_or_fail_with_a_reason() {
     let gateway = Practice::start(SandboxConfig::default());
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "");
+    let scratch = gateway.without_references("").scratch();
     let mut sending = following(&scratch, &gateway);
     sqlite(
         &scratch,
@@ -237,8 +230,7 @@ fn inserted_rows_are_sent_or_fail_with_a_reason() {
 #[test]
 fn rows_with_unreadable_values_delay_no_others() {
     let gateway = Practice::start(SandboxConfig::default());
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "");
+    let scratch = gateway.without_references("").scratch();
     let mut sending = following(&scratch, &gateway);
     sqlite(
         &scratch,
@@ -271,9 +263,7 @@ fn rows_with_unreadable_values_delay_no_others() {
 #[test]
 fn sqlite_names_the_column_of_a_rejected_row() {
     let gateway = Practice::start(SandboxConfig::default());
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "");
-    scratch.import(&list(1));
+    let scratch = gateway.without_references("").imported(&list(1));
     for (column, value) in [("state", "9"), ("due_at", "'soon'"), ("expires_at", "'late'")] {
         let sql = format!(
             "INSERT INTO sms (phone, content, {column}) VALUES ('+447400123456', 'a', {value})"
@@ -287,9 +277,7 @@ fn sqlite_names_the_column_of_a_rejected_row() {
 #[test]
 fn unreadable_row_can_be_cancelled_and_reported() {
     let gateway = Practice::start(SandboxConfig::default());
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "");
-    scratch.import(&list(1));
+    let scratch = gateway.without_references("").imported(&list(1));
     sqlite(&scratch, "INSERT INTO sms (phone, content, params) VALUES (x'ff2b34', x'ff', x'fe')");
     scratch.run(["cancel", "--campaign", "default"]).assert_code(0);
     assert_eq!(scratch.failures("default").len(), 1);
@@ -303,8 +291,7 @@ fn unreadable_row_can_be_cancelled_and_reported() {
 #[test]
 fn concurrent_imports_of_a_list_add_each_row_once() {
     let gateway = Practice::start(SandboxConfig::default());
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "");
+    let scratch = gateway.without_references("").scratch();
     let mut sending = following(&scratch, &gateway);
     scratch.write("list.csv", &list(3_000));
     let import = ["import", "list.csv", "--text", "Hello", "--campaign", "c", "--format", "json"];

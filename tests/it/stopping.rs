@@ -1,8 +1,8 @@
 //! How an account error, an operator or a signal stops sending, and how it continues.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use rustix::process::Signal;
 
+use crate::support::practice::list;
 use crate::support::waiting::eventually;
 use crate::support::{Gateway, LIST, Scratch, snapshot};
 
@@ -10,16 +10,15 @@ use crate::support::{Gateway, LIST, Scratch, snapshot};
 fn account_error_stops_the_campaign_and_keeps_messages() {
     let scratch = Scratch::new();
     scratch.write("faults.toml", "account_from = 1\n");
-    let gateway = Gateway::start(&scratch, &["--faults", "faults.toml"]);
-    scratch.write_cellar(&gateway.url).write("list.csv", LIST);
+    let gateway = Gateway::start_cellar(&scratch, &["--faults", "faults.toml"]);
+    scratch.write("list.csv", LIST);
     scratch.run(["import", "list.csv", "--text", "Hi {{ name }}", "--campaign", "spring"]);
     scratch.run(["send", "--concurrency", "1"]).assert_code(3);
-    let status = scratch.run(["status", "--campaign", "spring", "--format", "json"]).json();
+    let status = scratch.checked_status(Some("spring"));
     assert_eq!(status["state"], "stopped");
     assert_eq!(status["queued"], status["imported"]);
     drop(gateway);
-    let gateway = Gateway::start(&scratch, &[]);
-    scratch.write_cellar(&gateway.url);
+    let _gateway = Gateway::start_cellar(&scratch, &[]);
     let ran = scratch.run(["send"]).assert_code(1);
     assert!(ran.stderr().contains("trying again"), "{ran}");
 }
@@ -28,8 +27,8 @@ fn account_error_stops_the_campaign_and_keeps_messages() {
 #[expect(clippy::too_many_lines, reason = "it is one way through all states")]
 fn paused_campaign_waits_and_cancelled_one_is_reimported() {
     let scratch = Scratch::new();
-    let gateway = Gateway::start(&scratch, &[]);
-    scratch.write_cellar(&gateway.url).write("list.csv", LIST);
+    let _gateway = Gateway::start_cellar(&scratch, &[]);
+    scratch.write("list.csv", LIST);
     let import = ["import", "list.csv", "--text", "Hi {{ name }}", "--campaign", "spring"];
     scratch.run(import);
     snapshot!(scratch.run(["pause", "spring"]), @r"
@@ -137,61 +136,44 @@ fn retry_of_cancelled_campaign_is_rejected() {
 #[test]
 fn signal_stops_sending_and_next_send_continues() {
     let scratch = Scratch::new();
-    let gateway = Gateway::start(&scratch, &["--latency", "30ms"]);
-    let rows: Vec<String> = (1_000..1_300).map(|n| format!("+44740012{n}\n")).collect();
-    scratch.write_cellar(&gateway.url).write("list.csv", &format!("phone\n{}", rows.concat()));
-    scratch.run(["import", "list.csv", "--text", "Hi", "--campaign", "spring"]);
-    let mut sending = scratch
-        .command(["send", "-v", "--concurrency", "2"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
-    let mut talk = BufReader::new(sending.stderr.take().expect("piped")).lines();
-    let first = talk.find(|line| line.as_ref().is_ok_and(|line| line.contains("+4474")));
-    assert!(first.is_some_and(|line| line.is_ok_and(|line| line.contains("****"))));
-    interrupt(&sending);
-    let rest: Vec<String> = talk.map_while(Result::ok).collect();
-    assert_eq!(sending.wait().expect("it ends").code(), Some(130), "{rest:?}");
-    assert!(rest.iter().any(|line| line.contains("`smsq send` continues")), "{rest:?}");
+    let _gateway = Gateway::start_cellar(&scratch, &["--latency", "30ms"]);
+    scratch.import(&list(300));
+    let mut sending = scratch.start(["send", "-v", "--concurrency", "2"]);
+    sending.until_printed("a masked phone", |printed| {
+        let first = printed.lines().find(|line| line.contains("+4474"));
+        first.is_some_and(|line| line.contains("****"))
+    });
+    sending.signal(Signal::INT);
+    let ran = sending.ended().assert_code(130);
+    assert!(ran.stderr().contains("`smsq send` continues"), "{ran}");
 
-    let status = scratch.run(["status", "--campaign", "spring", "--format", "json"]).json();
+    let status = scratch.checked_status(Some("c"));
     assert_eq!(status["sending"], 0, "{status}");
     assert_ne!(status["queued"], 0, "{status}");
     scratch.run(["send"]).assert_code(0);
-    let status = scratch.run(["status", "--campaign", "spring", "--format", "json"]).json();
-    assert_eq!(status["sent"], 300, "{status}");
+    assert_eq!(scratch.checked_status(Some("c"))["sent"], 300);
 }
 
 #[test]
 fn second_signal_leaves_messages_in_flight_unknown() {
     let scratch = Scratch::new();
     scratch.write("faults.toml", "slow = '100%'\nslow_for = '60s'\n");
-    let gateway = Gateway::start(&scratch, &["--faults", "faults.toml"]);
-    scratch.write_cellar(&gateway.url).write("list.csv", "phone\n+447400123456\n");
+    let gateway = Gateway::start_cellar(&scratch, &["--faults", "faults.toml"]);
+    scratch.write("list.csv", "phone\n+447400123456\n");
     let fixed = scratch.read("smsq.toml").replace("timeout = \"2s\"", "timeout = \"25s\"");
     scratch.write("smsq.toml", &fixed);
     scratch.run(["import", "list.csv", "--text", "Hi", "--campaign", "spring"]);
-    let mut sending = scratch
-        .command(["send"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
+    let mut sending = scratch.start(["send"]);
     gateway.wait_for_a_request();
-    interrupt(&sending);
-    let mut talk = BufReader::new(sending.stderr.take().expect("piped")).lines();
-    let mut said = talk.by_ref().map_while(Result::ok);
-    assert!(said.any(|line| line.contains("settled first")));
+    sending.signal(Signal::INT);
+    sending.until_printed("that it waits", |printed| printed.contains("settled first"));
     // The same signal within a second counts once.
     eventually("it aborts", || {
-        interrupt(&sending);
-        sending.try_wait().is_ok_and(|ended| ended.is_some())
+        sending.signal(Signal::INT);
+        sending.has_ended()
     });
-    let rest: Vec<String> = talk.map_while(Result::ok).collect();
-    let ended = sending.wait().expect("it has ended");
-    assert_eq!(ended.code(), Some(130), "{rest:?}");
-    assert!(rest.iter().any(|line| line.contains("aborted")), "{rest:?}");
+    let ran = sending.ended().assert_code(130);
+    assert!(ran.stderr().contains("aborted"), "{ran}");
 
     let ran = scratch.run(["send", "--campaign", "spring", "--format", "json"]).assert_code(1);
     assert_eq!(ran.json()["unknown"], 1, "{ran}");
@@ -209,9 +191,4 @@ fn second_signal_leaves_messages_in_flight_unknown() {
     ok       provider       `cellar` at http://127.0.0.1:[PORT], connected
     ok       nothing lost   1 message of 1 import
     ");
-}
-
-fn interrupt(process: &Child) {
-    let sent = Command::new("kill").args(["-INT", &process.id().to_string()]).status();
-    assert!(sent.is_ok_and(|status| status.success()));
 }

@@ -3,14 +3,12 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::process::Command;
-use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use smsq_message::text::is_printable;
-use smsq_sandbox::SandboxConfig;
 
-use crate::support::practice::{Practice, list};
+use crate::support::practice::{Practice, list, with_latency};
 use crate::support::scripted::Scripted;
 use crate::support::{Ran, Scratch};
 
@@ -155,13 +153,8 @@ fn screen(written: &str) -> Vec<String> {
 
 #[test]
 fn progress_bar_is_gone_after_ctrl_c() {
-    let gateway = Practice::start(SandboxConfig {
-        latency: Duration::from_millis(400),
-        ..SandboxConfig::default()
-    });
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "");
-    scratch.import(&list(40));
+    let gateway = Practice::start(with_latency(400));
+    let scratch = gateway.without_references("").imported(&list(40));
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
     grantpt(&master).expect("grants");
     unlockpt(&master).expect("unlocks");

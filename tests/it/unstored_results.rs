@@ -23,9 +23,7 @@ fn result_files(db: &Database, scratch: &Scratch) -> Vec<PathBuf> {
 fn message_with_id_of_a_sent_one_affects_no_other() {
     with_every_database(|db| {
         let gateway = Practice::start(SandboxConfig::default());
-        let scratch = Scratch::at(&db.url);
-        gateway.configure_without_references(&scratch, "");
-        scratch.import(&list(3));
+        let scratch = gateway.without_references("").at(&db.url).imported(&list(3));
         scratch.run(SEND).assert_code(0);
         let sent_id = db.number("SELECT min(id) AS value FROM sms_sent");
         db.run(&format!(

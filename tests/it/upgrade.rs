@@ -18,8 +18,7 @@ const MESSAGES: u64 = 3_000;
 /// A worker in the middle of a campaign.
 fn start(db: &Database, program: Option<&Path>) -> (Practice, Scratch, Running) {
     let gateway = Practice::start(with_latency(20));
-    let scratch = Scratch::at(&db.url);
-    gateway.configure_with_references(&scratch, "");
+    let scratch = gateway.with_references("").at(&db.url).scratch();
     scratch.write("list.csv", &list(MESSAGES));
     let command = |line: &str| {
         let mut command = scratch.command(line.split(' '));

@@ -171,8 +171,8 @@ fn time_zone_column_applies_and_invalid_zone_is_rejected() {
 #[test]
 fn send_waits_for_the_window_until_it_is_removed() {
     let scratch = Scratch::new();
-    let gateway = Gateway::start(&scratch, &[]);
-    scratch.write_cellar(&gateway.url).write("list.csv", LIST);
+    let _gateway = Gateway::start_cellar(&scratch, &[]);
+    scratch.write("list.csv", LIST);
     scratch.run(import(&["--window", closed(), "--timezone", "UTC"])).assert_code(0);
     let ran = scratch.run(["send", "--no-wait"]).assert_code(3);
     assert_eq!(ran.stdout(), "nothing was sent\n", "{ran}");

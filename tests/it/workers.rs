@@ -41,9 +41,7 @@ pub(crate) fn freeze(scratch: &Scratch, sending: &mut Running) {
 #[test]
 fn status_lists_workers() {
     let gateway = Practice::start(with_latency(20_000));
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "timeout = \"25s\"");
-    scratch.import(&list(20));
+    let scratch = gateway.without_references("timeout = \"25s\"").imported(&list(20));
     assert_eq!(workers(&scratch), Vec::<Value>::new());
     let mut one = scratch.start(SEND);
     assert!(one.until("its requests are in flight", || gateway.requests() >= 8));
@@ -69,9 +67,7 @@ fn status_lists_workers() {
 #[test]
 fn four_workers_send_each_message_once() {
     let gateway = Practice::start(with_latency(20));
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "rate = \"200/s\"");
-    scratch.import(&list(600));
+    let scratch = gateway.without_references("rate = \"200/s\"").imported(&list(600));
     let senders: Vec<Running> = (0..4).map(|_| scratch.start(SEND)).collect();
     for sender in senders {
         sender.ended().assert_code(0);
@@ -85,8 +81,7 @@ fn four_workers_send_each_message_once() {
 #[test]
 fn worker_frozen_past_its_lease_continues_with_a_new_id() {
     let gateway = Practice::start(with_latency(50));
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "timeout = \"3s\"\nrate = \"20/s\"");
+    let scratch = gateway.without_references("timeout = \"3s\"\nrate = \"20/s\"").scratch();
     short_lease(&scratch);
     scratch.import(&list(400));
     let mut frozen = scratch.start(SEND);
@@ -125,8 +120,7 @@ fn worker_frozen_past_its_lease_continues_with_a_new_id() {
 #[test]
 fn messages_of_a_silent_remote_worker_are_reclaimed() {
     let gateway = Practice::start(with_latency(20_000));
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "timeout = \"3s\"");
+    let scratch = gateway.without_references("timeout = \"3s\"").scratch();
     short_lease(&scratch);
     scratch.import(&list(8));
     let mut dead = scratch.start(SEND);
@@ -151,9 +145,7 @@ fn messages_of_a_silent_remote_worker_are_reclaimed() {
 #[test]
 fn killed_worker_loses_only_its_messages_in_flight() {
     let gateway = Practice::start(with_latency(20));
-    let scratch = Scratch::new();
-    gateway.configure_with_references(&scratch, "rate = \"100/s\"");
-    scratch.import(&list(500));
+    let scratch = gateway.with_references("rate = \"100/s\"").imported(&list(500));
     let living = [scratch.start(SEND), scratch.start(SEND)];
     for kills in 1..=3 {
         let mut killed = scratch.start(SEND);

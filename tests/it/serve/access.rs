@@ -70,9 +70,7 @@ fn api_needs_a_token_with_the_role() {
 #[test]
 fn viewer_changes_nothing_and_sees_no_phones() {
     let gateway = Practice::start(SandboxConfig::default());
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "");
-    scratch.import("phone\n+447400123456\n+15005551000\n");
+    let scratch = gateway.without_references("").imported("phone\n+447400123456\n+15005551000\n");
     scratch.run(["send", "--quiet"]).assert_code(1);
     let served = Served::start(&scratch);
     let (viewer, operator) = (served.log_in("read"), served.log_in("operate"));
@@ -106,8 +104,7 @@ fn viewer_changes_nothing_and_sees_no_phones() {
 fn page_of_another_site_cannot_change_anything() {
     let scratch = Scratch::new();
     campaign(&scratch);
-    let served = Served::start(&scratch);
-    let cookie = served.log_in("admin");
+    let (served, cookie) = Served::logged_in(&scratch, "admin");
     let own = format!("http://{}", served.address);
     let pause = |headers: &[(&str, &str)]| {
         let mut all = vec![("Cookie", cookie.as_str()), FORM];
@@ -254,14 +251,12 @@ fn link_is_in_no_file_and_not_for_others() {
 fn log_in_leads_back_to_the_page_that_asked_for_it() {
     let scratch = Scratch::new();
     let served = Served::start(&scratch);
-    let page = served.page("", "/campaigns/c/pause");
-    assert_eq!(page.status, 401, "{}", page.body);
+    let page = served.page("", "/campaigns/c/pause").assert_status(401);
     let next = attribute(&page.body, "[name=next]", "value");
     assert_eq!(next.as_deref(), Some("/campaigns/c/pause"));
     for (next, leads_to) in [("/campaigns/c/pause", "/campaigns/c/pause"), ("//evil", "/")] {
         let form = format!("token={}&next={next}", served.tokens["operate"]);
-        let answer = served.submit("", "/login", &form);
-        assert_eq!(answer.status, 303, "{}", answer.body);
+        let answer = served.submit("", "/login", &form).assert_status(303);
         assert_eq!(answer.header("location"), Some(leads_to));
     }
 }
@@ -270,8 +265,7 @@ fn log_in_leads_back_to_the_page_that_asked_for_it() {
 fn downloads_of_phones_are_in_the_audit_log() {
     let scratch = Scratch::new();
     campaign(&scratch);
-    let served = Served::start(&scratch);
-    let cookie = served.log_in("operate");
+    let (served, cookie) = Served::logged_in(&scratch, "operate");
     assert_eq!(served.page(&cookie, "/campaigns/c/sent.csv").status, 200);
     let failed = served.api("admin", "GET", "/v1/campaigns/c/report.csv", "");
     assert_eq!(failed.status, 200);
@@ -292,8 +286,7 @@ fn downloads_of_phones_are_in_the_audit_log() {
 fn every_response_forbids_scripts_and_frames_of_others() {
     let scratch = Scratch::new();
     campaign(&scratch);
-    let served = Served::start(&scratch);
-    let cookie = served.log_in("admin");
+    let (served, cookie) = Served::logged_in(&scratch, "admin");
     for path in [
         "/",
         "/style.css",
@@ -319,16 +312,14 @@ fn every_response_forbids_scripts_and_frames_of_others() {
 #[test]
 fn texts_of_others_are_escaped_everywhere() {
     let gateway = Practice::start(SandboxConfig::default());
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "");
+    let scratch = gateway.without_references("").scratch();
     let evil = "<script>alert(1)</script>";
     let name = "a\"><script>alert(2)</script>";
     let list = format!("phone,name\n+15005551000,{evil}\n+15005551001,\"=cmd|' /C calc'!A0\"\n");
     scratch.write("list.csv", &list);
     scratch.run(["import", "list.csv", "--text", "{{ name }}", "--campaign", name]).assert_code(0);
     scratch.run(["send", "--quiet"]).assert_code(1);
-    let served = Served::start(&scratch);
-    let cookie = served.log_in("operate");
+    let (served, cookie) = Served::logged_in(&scratch, "operate");
     let path = "/campaigns/a%22%3E%3Cscript%3Ealert%282%29%3C%2Fscript%3E";
     let page = served.until_shown(&cookie, path, "Who was not reached");
     assert!(page.contains("&lt;script&gt;"), "{page}");
@@ -353,8 +344,7 @@ fn too_large_requests_are_refused() {
     let scratch = Scratch::new();
     let served = Served::start(&scratch);
     let large = "x".repeat(2 << 20);
-    let answer = served.api("send", "POST", "/v1/messages", &large);
-    assert_eq!(answer.status, 413, "{}", answer.body);
+    served.api("send", "POST", "/v1/messages", &large).assert_status(413);
     // A head that never ends.
     let mut stream = TcpStream::connect(&served.address).expect("connects");
     let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ");

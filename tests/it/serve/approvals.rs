@@ -34,9 +34,7 @@ fn lines(campaign: &str, from: u32, count: u32) -> String {
 impl Served {
     fn batch(&self, campaign: &str, from: u32, count: u32) -> Answer {
         let body = lines(campaign, from, count);
-        let answer = self.api_with("send", "POST", "/v1/messages/batch", &NDJSON, &body);
-        assert_eq!(answer.status, 200, "{}", answer.body);
-        answer
+        self.api_with("send", "POST", "/v1/messages/batch", &NDJSON, &body).assert_status(200)
     }
 
     fn campaign(&self, role: &str, name: &str) -> serde_json::Value {
@@ -79,21 +77,18 @@ fn batch_waits_as_a_list_does() {
         assert_eq!(waiting["approval"]["messages"], 5);
         assert_eq!(waiting["approval"]["wanted_by"], json!(["send"]));
         // What is posted alone waits, too, once the campaign is guarded.
-        let posted = served.post(&lines("spring", 99, 1));
-        assert_eq!(posted.status, 202, "{}", posted.body);
+        served.post(&lines("spring", 99, 1)).assert_status(202);
         assert_eq!(served.campaign("admin", "spring")["approval"]["messages"], 6);
         // Repeated, it adds nothing, and ends no approval.
         served.batch("spring", 9, 5);
-        let stale = served.patch(
-            "admin",
-            "spring",
-            &json!({"approve": waiting["approval"]["fingerprint"]}),
-        );
-        assert_eq!(stale.status, 409, "{}", stale.body);
+        served
+            .patch("admin", "spring", &json!({"approve": waiting["approval"]["fingerprint"]}))
+            .assert_status(409);
         let approval = &served.campaign("admin", "spring")["approval"];
         assert_eq!(approval["messages"], 6);
-        let done = served.patch("admin", "spring", &json!({"approve": approval["fingerprint"]}));
-        assert_eq!(done.status, 200, "{}", done.body);
+        let done = served
+            .patch("admin", "spring", &json!({"approve": approval["fingerprint"]}))
+            .assert_status(200);
         assert_eq!(done.json()["state"], "active");
         served.stop();
     });
@@ -159,16 +154,13 @@ fn contradicting_decisions_change_nothing() {
             for (name, value) in more.as_object().expect("an object") {
                 change[name] = value.clone();
             }
-            let answer = served.patch("admin", "spring", &change);
-            assert_eq!(answer.status, 400, "{}", answer.body);
+            served.patch("admin", "spring", &change).assert_status(400);
             assert_eq!(served.campaign("admin", "spring")["state"], "unapproved");
         }
-        let rejected = served.patch("admin", "spring", &json!({"reject": "the link is wrong"}));
-        assert_eq!(rejected.status, 200, "{}", rejected.body);
+        served.patch("admin", "spring", &json!({"reject": "the link is wrong"})).assert_status(200);
         let reason = &served.campaign("admin", "spring")["approval"]["reason"];
         assert_eq!(reason, "not approved by admin: the link is wrong");
-        let own = served.patch("send", "spring", &json!({ "approve": fingerprint }));
-        assert_eq!(own.status, 403, "{}", own.body);
+        served.patch("send", "spring", &json!({ "approve": fingerprint })).assert_status(403);
         served.stop();
     });
 }
@@ -187,8 +179,7 @@ fn paused_campaign_shows_what_waits() {
         assert!(question.contains("wait for approval"), "{question}");
         served.until_shown(&cookie, "/campaigns/spring", "action-approve");
         let change = json!({ "approve": paused["approval"]["fingerprint"] });
-        let approved = served.patch("operate", "spring", &change);
-        assert_eq!(approved.status, 200, "{}", approved.body);
+        let approved = served.patch("operate", "spring", &change).assert_status(200);
         assert_eq!(approved.json()["approval"], json!(null));
         assert_eq!(approved.json()["state"], "paused");
         served.stop();

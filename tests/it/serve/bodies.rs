@@ -174,13 +174,10 @@ fn fields_of_a_form_are_limited_together() {
     let file = "--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.csv\"\r\n\r\nphone\n+447400123456\n\r\n--x--\r\n";
     let post =
         |fields: String| served.api_with("send", "POST", "/v1/imports", &kind, &(fields + file));
-    let answer = post(field("text", "Hello") + &field("text", "Again"));
-    assert_eq!(answer.status, 400, "{}", answer.body);
+    let answer = post(field("text", "Hello") + &field("text", "Again")).assert_status(400);
     assert!(answer.body.contains("duplicate field `text`"), "{}", answer.body);
     let column = field("column", &format!("a={}", "b".repeat(60 << 10)));
-    let answer = post(column.repeat(30));
-    assert_eq!(answer.status, 413, "{}", answer.body);
+    let answer = post(column.repeat(30)).assert_status(413);
     assert!(answer.body.contains("larger than 1 MiB together"), "{}", answer.body);
-    let answer = post(field("text", "Hello") + &field("campaign", "c"));
-    assert_eq!(answer.status, 202, "{}", answer.body);
+    post(field("text", "Hello") + &field("campaign", "c")).assert_status(202);
 }

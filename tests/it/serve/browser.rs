@@ -191,8 +191,7 @@ async fn campaign_is_watched_paused_and_resumed() {
             continue;
         };
         let scratch = Scratch::at(&db.url);
-        let gateway = Gateway::start(&scratch, &[]);
-        scratch.write_cellar(&gateway.url);
+        let _gateway = Gateway::start_cellar(&scratch, &[]);
         scratch.import(&list(5_000));
         scratch.run(["set", "--campaign", "c", "--rate", "20/s"]).assert_code(0);
         let served = Served::start(&scratch);
@@ -251,8 +250,7 @@ async fn campaign_is_watched_paused_and_resumed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn focus_and_selection_stay_while_a_page_updates() {
     let scratch = Scratch::new();
-    let gateway = Gateway::start(&scratch, &[]);
-    scratch.write_cellar(&gateway.url);
+    let _gateway = Gateway::start_cellar(&scratch, &[]);
     for index in 0..12 {
         let name = format!("campaign {index}");
         scratch.write("list.csv", &list(500));
@@ -328,8 +326,7 @@ async fn link_pasted_into_the_open_log_in_page_logs_in() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn page_works_on_a_phone_without_scripts_and_with_evil_texts() {
     let scratch = Scratch::new();
-    let gateway = Gateway::start(&scratch, &[]);
-    scratch.write_cellar(&gateway.url);
+    let _gateway = Gateway::start_cellar(&scratch, &[]);
     let texts = [
         "<script>document.title = 'evil'</script>",
         "שלום עולם",
@@ -388,8 +385,7 @@ async fn wrong_token_and_log_out_are_shown() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn text_typed_after_the_log_in_has_ended_is_saved() {
     let scratch = Scratch::new();
-    let served = Served::start(&scratch);
-    let cookie = served.log_in("operate");
+    let (served, cookie) = Served::logged_in(&scratch, "operate");
     let draft = upload(&served, &cookie, "list.csv", "phone\n+447400123456\n");
     let base = format!("http://{}", served.address);
     let browser = Browser::start(&[]).await;
@@ -499,8 +495,7 @@ async fn make_campaign(browser: &Browser, scratch: &Scratch, gateway: &Practice)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn campaign_of_a_workbook_is_made_tested_approved_and_followed() {
     let gateway = Practice::start(SandboxConfig::default());
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "");
+    let scratch = gateway.without_references("").scratch();
     let text = scratch.read("smsq.toml");
     let approval = "[approval]\nfrom_messages = 1000\n";
     scratch.write("smsq.toml", &format!("default_region = \"GB\"\n{text}\n{approval}"));

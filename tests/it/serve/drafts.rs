@@ -56,8 +56,7 @@ fn post_list(served: &Served, cookie: &str, site: &str, part: &str) -> Answer {
 /// Uploads a list; returns the address of its draft.
 pub(super) fn upload(served: &Served, cookie: &str, name: &str, list: &str) -> String {
     let part = format!("name=\"file\"; filename=\"{name}\"\r\n\r\n{list}");
-    let answer = post_list(served, cookie, "same-origin", &part);
-    assert_eq!(answer.status, 303, "{}", answer.body);
+    let answer = post_list(served, cookie, "same-origin", &part).assert_status(303);
     let step = answer.header("location").expect("an address");
     step.strip_suffix("/list").expect("the first step").to_owned()
 }
@@ -66,8 +65,7 @@ pub(super) fn upload(served: &Served, cookie: &str, name: &str, list: &str) -> S
 pub(super) fn ready(served: &Served, cookie: &str, path: &str) -> String {
     let mut body = String::new();
     eventually(&format!("{path} is ready"), || {
-        let answer = served.page(cookie, path);
-        assert_eq!(answer.status, 200, "{}", answer.body);
+        let answer = served.page(cookie, path).assert_status(200);
         body = answer.body;
         !has(&body, "#live progress")
     });
@@ -111,8 +109,7 @@ fn until_imported(served: &Served, cookie: &str, draft: &str) -> String {
 
 fn prepared(db: &Database, more: &str) -> (Practice, Scratch) {
     let gateway = Practice::start(SandboxConfig::default());
-    let scratch = Scratch::at(&db.url);
-    gateway.configure_without_references(&scratch, "");
+    let scratch = gateway.without_references("").at(&db.url).scratch();
     let text = scratch.read("smsq.toml");
     scratch.write("smsq.toml", &format!("default_region = \"GB\"\n{text}\n{more}"));
     (gateway, scratch)
@@ -176,15 +173,12 @@ fn campaign_is_made_checked_tested_and_started() {
         assert_eq!(gateway.messages()[0].to, TESTER);
 
         let page = ready(&served, &cookie, &format!("{draft}/check"));
-        let answer = start(&served, &cookie, &draft, &page);
-        assert_eq!(answer.status, 303, "{}", answer.body);
+        start(&served, &cookie, &draft, &page).assert_status(303);
         // A second click starts nothing.
-        let again = start(&served, &cookie, &draft, &page);
-        assert_eq!(again.status, 303, "{}", again.body);
+        start(&served, &cookie, &draft, &page).assert_status(303);
         assert_eq!(until_imported(&served, &cookie, &draft), "/campaigns/autumn");
         eventually("all are sent", || gateway.accepted() == 21);
-        let answer = served.page(&cookie, &format!("{draft}/text"));
-        assert_eq!(answer.status, 303, "{}", answer.body);
+        served.page(&cookie, &format!("{draft}/text")).assert_status(303);
         let path = "/campaigns/autumn";
         served.until_shown(&cookie, path, "rejected rows of list.csv (2)");
         served.until_shown(&cookie, path, "<span class=\"pill done\">");
@@ -290,8 +284,7 @@ fn draft_is_deleted_a_week_after_its_last_change() {
 #[test]
 fn wrong_fields_have_their_errors_beside_them() {
     let scratch = Scratch::new();
-    let served = Served::start(&scratch);
-    let cookie = served.log_in("operate");
+    let (served, cookie) = Served::logged_in(&scratch, "operate");
     let draft = upload(&served, &cookie, "list.csv", "phone,name\n+447400123456,<b>Ann\n");
     for (step, field, value, expected) in [
         ("list", "region", "Atlantis", "Invalid "),
@@ -333,8 +326,7 @@ fn wrong_fields_have_their_errors_beside_them() {
         ("name=\"numbers\"\r\n\r\n  ", "Missing list"),
         ("name=\"other\"\r\n\r\nx", "Unknown field"),
     ] {
-        let answer = post_list(&served, &cookie, "same-origin", part);
-        assert_eq!(answer.status, 400, "{}", answer.body);
+        let answer = post_list(&served, &cookie, "same-origin", part).assert_status(400);
         assert!(answer.body.contains(expected), "{}", answer.body);
     }
     let binary = upload(&served, &cookie, "../../list\".csv", "\0\0PNG\0");
@@ -370,8 +362,7 @@ fn draft_that_cannot_be_imported_can_be_changed() {
             .run(["import", "other.csv", "--campaign", "c", "--text", "x", "--at", "+1h"])
             .assert_code(0);
         scratch.run(["cancel", "c"]).assert_code(0);
-        let answer = start(&served, &cookie, &draft, &page);
-        assert_eq!(answer.status, 303, "{}", answer.body);
+        start(&served, &cookie, &draft, &page).assert_status(303);
         let mut page = String::new();
         eventually("it is a draft again", || {
             page = served.page(&cookie, &format!("{draft}/check")).body;
@@ -381,8 +372,7 @@ fn draft_that_cannot_be_imported_can_be_changed() {
         let page = ready(&served, &cookie, &format!("{draft}/check"));
         // What was looked at before is not started.
         let old = form(&[("fingerprint", "0")]);
-        let answer = served.submit(&cookie, &format!("{draft}/start"), &old);
-        assert_eq!(answer.status, 400, "{}", answer.body);
+        served.submit(&cookie, &format!("{draft}/start"), &old).assert_status(400);
         assert_eq!(start(&served, &cookie, &draft, &page).status, 303);
         eventually("it is sent", || gateway.accepted() == 1);
         assert!(gateway.phones().contains("+447400123456"));
@@ -410,14 +400,12 @@ fn large_draft_waits_for_another_person() {
         assert_eq!(start(&served, &cookie, draft, &page).status, 303);
         until_imported(&served, &cookie, draft);
         served.until_shown(&cookie, "/campaigns/c", "unapproved");
-        let own = served.confirm(&cookie, "/campaigns/c/approve", "");
-        assert_eq!(own.status, 403, "{}", own.body);
+        served.confirm(&cookie, "/campaigns/c/approve", "").assert_status(403);
         let other = served.log_in("admin");
         let question = served.page(&other, "/campaigns/c/approve").body;
         assert!(question.contains("would send"), "{question}");
         assert_eq!(gateway.accepted(), 0);
-        let approved = served.confirm(&other, "/campaigns/c/approve", "");
-        assert_eq!(approved.status, 200, "{}", approved.body);
+        served.confirm(&other, "/campaigns/c/approve", "").assert_status(200);
         eventually("all are sent", || gateway.accepted() == 12);
         served.stop();
         gateway.assert_each_once(12);

@@ -26,8 +26,7 @@ fn posted_message_is_queued_once_per_key() {
     with_every_database(|db| {
         let scratch = Scratch::at(&db.url);
         let served = Served::start(&scratch);
-        let first = served.post(MESSAGE);
-        assert_eq!(first.status, 202, "{}", first.body);
+        let first = served.post(MESSAGE).assert_status(202);
         let location = first.header("location").expect("a location");
         assert_eq!(location, format!("/v1/messages/{}", id(&first.json())));
         let second = served.post(MESSAGE);
@@ -37,15 +36,13 @@ fn posted_message_is_queued_once_per_key() {
             let headers = [("Idempotency-Key", key)];
             served.api_with("send", "POST", "/v1/messages", &headers, json)
         };
-        let accepted = keyed("\"k-1\"", MESSAGE);
-        assert_eq!(accepted.status, 202, "{}", accepted.body);
+        let accepted = keyed("\"k-1\"", MESSAGE).assert_status(202);
         let repeated = keyed("k-1", MESSAGE);
         assert_eq!((repeated.status, id(&repeated.json())), (200, id(&accepted.json())));
         assert_eq!(keyed("k-1", &MESSAGE.replace("Hello", "Bye")).status, 422);
 
         let own = r#"{"phone":"+447400123456","text":"Hello","dedupe_key":"order-7"}"#;
-        let accepted = served.post(own);
-        assert_eq!(accepted.status, 202, "{}", accepted.body);
+        let accepted = served.post(own).assert_status(202);
         let repeated = served.post(own);
         assert_eq!((repeated.status, id(&repeated.json())), (200, id(&accepted.json())));
         assert_eq!(served.post(&own.replace("Hello", "Bye")).status, 422);
@@ -109,8 +106,7 @@ fn invalid_message_is_answered_with_the_reason() {
         assert!(detail.contains(reason), "{json}: {detail}");
     }
     let headers = [("Idempotency-Key", "")];
-    let answer = served.api_with("send", "POST", "/v1/messages", &headers, MESSAGE);
-    assert_eq!(answer.status, 400, "{}", answer.body);
+    served.api_with("send", "POST", "/v1/messages", &headers, MESSAGE).assert_status(400);
     drop(served);
     let status = scratch.checked_status(None);
     assert_eq!(status["imported"], 0, "{status}");
@@ -147,8 +143,7 @@ fn suppressed_phone_is_answered_as_failed() {
     let scratch = Scratch::new();
     let served = Served::start(&scratch);
     scratch.run(["suppress", "add", "+447400123456"]).assert_code(0);
-    let answer = served.post(MESSAGE);
-    assert_eq!(answer.status, 202, "{}", answer.body);
+    let answer = served.post(MESSAGE).assert_status(202);
     let answer = answer.json();
     assert_eq!((&answer["state"], &answer["class"]), (&json!("failed"), &json!("suppressed")));
     assert_eq!(answer["id"], Value::Null);
@@ -162,8 +157,7 @@ fn message_to_a_dead_number_is_refused() {
     scratch.write("smsq.toml", &format!("[limits]\nskip_dead = \"180d\"\n{toml}"));
     let served = Served::start(&scratch);
     sqlite(&scratch, "INSERT INTO dead VALUES ('+447400123456', '21211', 'cellar', 9000000000000)");
-    let answer = served.post(MESSAGE);
-    assert_eq!(answer.status, 400, "{}", answer.body);
+    let answer = served.post(MESSAGE).assert_status(400);
     let reason = "the number does not exist, as a provider said";
     assert!(answer.body.contains(reason), "{}", answer.body);
     let line = r#"{"phone":"+447400123456","text":"Hi"}"#;
@@ -193,8 +187,9 @@ fn batch_of_any_length_is_queued_and_can_be_repeated() {
         let served = Served::start(&scratch);
         let batch = lines(2_500) + "{\"phone\":\"12\",\"text\":\"a\"}\n\nnot json\n";
         let post = || {
-            let answer = served.api_with("send", "POST", "/v1/messages/batch", &NDJSON, &batch);
-            assert_eq!(answer.status, 200, "{}", answer.body);
+            let answer = served
+                .api_with("send", "POST", "/v1/messages/batch", &NDJSON, &batch)
+                .assert_status(200);
             answer.json()
         };
         let first = post();
@@ -233,11 +228,9 @@ fn batch_can_be_a_json_list() {
     assert_eq!(post("[").status, 400);
     let many = vec![MESSAGE; 1_001].join(",");
     assert_eq!(post(&format!("[{many}]")).status, 413);
-    let other = served.api("send", "POST", "/v1/messages/batch", MESSAGE);
-    assert_eq!(other.status, 415, "{}", other.body);
+    served.api("send", "POST", "/v1/messages/batch", MESSAGE).assert_status(415);
     let key = [NDJSON[0], ("Idempotency-Key", "k")];
-    let answer = served.api_with("send", "POST", "/v1/messages/batch", &key, MESSAGE);
-    assert_eq!(answer.status, 400, "{}", answer.body);
+    served.api_with("send", "POST", "/v1/messages/batch", &key, MESSAGE).assert_status(400);
 }
 
 #[test]
@@ -290,12 +283,10 @@ fn posts_create_no_more_campaigns_than_allowed() {
     for campaign in ["a", "b"] {
         assert_eq!(served.post(&to(campaign)).status, 202, "{campaign}");
     }
-    let refused = served.post(&to("c"));
-    assert_eq!(refused.status, 429, "{}", refused.body);
+    let refused = served.post(&to("c")).assert_status(429);
     assert!(refused.body.contains("serve.max_campaigns"), "{}", refused.body);
     let list = form(&[("campaign", "c"), ("text", "Hi")], "list.csv", "phone\n+447400123456\n");
-    let refused = served.api_with("send", "POST", "/v1/imports", &FORM, &list);
-    assert_eq!(refused.status, 429, "{}", refused.body);
+    served.api_with("send", "POST", "/v1/imports", &FORM, &list).assert_status(429);
     assert_eq!(served.post(&to("b")).status, 202);
     // The limit is that of clients.
     scratch.write("own.csv", "phone\n+447400123456\n");
@@ -321,8 +312,7 @@ fn form(fields: &[(&str, &str)], name: &str, file: &str) -> String {
 
 /// Uploads a form; returns where its state is.
 fn upload(served: &Served, form: &str) -> String {
-    let answer = served.api_with("send", "POST", "/v1/imports", &FORM, form);
-    assert_eq!(answer.status, 202, "{}", answer.body);
+    let answer = served.api_with("send", "POST", "/v1/imports", &FORM, form).assert_status(202);
     answer.header("location").expect("a location").to_owned()
 }
 
@@ -367,8 +357,7 @@ fn uploaded_file_is_imported_with_its_rejects() {
 
         for (before, after) in [("name=\"region\"", "name=\"template\""), ("GB", "Atlantis")] {
             let wrong = body.replace(before, after);
-            let answer = served.api_with("send", "POST", "/v1/imports", &FORM, &wrong);
-            assert_eq!(answer.status, 400, "{}", answer.body);
+            served.api_with("send", "POST", "/v1/imports", &FORM, &wrong).assert_status(400);
         }
         for unknown in ["7", "../1", "%2e%2e", "00000000000000000000"] {
             let answer = served.api("send", "GET", &format!("/v1/imports/{unknown}"), "");
@@ -424,8 +413,7 @@ fn uploaded_file_may_be_named_like_its_rejects() {
     assert!(!rejects.body.contains("+447400123456"), "{}", rejects.body);
     let path = upload(&served, &body.replace("12\n", ""));
     assert_eq!(imported(&served, &path)["state"], "done");
-    let answer = served.api("send", "GET", &format!("{path}/rejects.csv"), "");
-    assert_eq!(answer.status, 404, "{}", answer.body);
+    served.api("send", "GET", &format!("{path}/rejects.csv"), "").assert_status(404);
 }
 
 #[test]
@@ -439,15 +427,12 @@ fn cancelled_campaign_is_not_changed_and_takes_no_message() {
         let known = served.post(&keyed).json();
         scratch.run(["cancel", "--campaign", "c"]).assert_code(0);
         let change = r#"{"priority":7,"paused":true}"#;
-        let answer = served.api("operate", "PATCH", "/v1/campaigns/c", change);
-        assert_eq!(answer.status, 409, "{}", answer.body);
+        served.api("operate", "PATCH", "/v1/campaigns/c", change).assert_status(409);
         // What was read about the campaign before is not used.
-        let answer = served.post(&message);
-        assert_eq!(answer.status, 409, "{}", answer.body);
+        served.post(&message).assert_status(409);
         let answer = served.api_with("send", "POST", "/v1/messages/batch", &NDJSON, &message);
         assert_eq!(answer.json()["rejected_count"], 1, "{}", answer.body);
-        let repeated = served.post(&keyed);
-        assert_eq!(repeated.status, 200, "{}", repeated.body);
+        let repeated = served.post(&keyed).assert_status(200);
         let repeated = repeated.json();
         assert_eq!((&repeated["id"], &repeated["state"]), (&known["id"], &json!("cancelled")));
         let seen = served.api("read", "GET", "/v1/campaigns/c", "").json();
@@ -467,8 +452,7 @@ fn names_of_a_schedules_campaigns_are_refused_to_tokens() {
     let message = r#"{"campaign":"s/2026-11-28","phone":"+447400123456","text":"x","from":"EVIL"}"#;
     let reserved = "the name `s/2026-11-28` belongs to schedule `s`";
     for role in ["send", "admin"] {
-        let answer = served.api(role, "POST", "/v1/messages", message);
-        assert_eq!(answer.status, 409, "{}", answer.body);
+        let answer = served.api(role, "POST", "/v1/messages", message).assert_status(409);
         assert!(answer.body.contains(reserved), "{}", answer.body);
         let list = format!("[{message}]");
         let json = [("Content-Type", "application/json")];
@@ -476,8 +460,7 @@ fn names_of_a_schedules_campaigns_are_refused_to_tokens() {
         assert!(answer.body.contains(reserved), "{}", answer.body);
         let fields = [("campaign", "s/2026-11-28"), ("text", "Hello")];
         let body = form(&fields, "list.csv", "phone\n+447400123456\n");
-        let answer = served.api_with(role, "POST", "/v1/imports", &FORM, &body);
-        assert_eq!(answer.status, 202, "{}", answer.body);
+        let answer = served.api_with(role, "POST", "/v1/imports", &FORM, &body).assert_status(202);
         let path = answer.header("location").expect("a location");
         let mut state = Value::Null;
         eventually("it ends", || {
@@ -529,8 +512,7 @@ fn duplicate_that_is_not_known_any_more_is_not_queued() {
         assert_eq!(served.post(&keyed).status, 202);
         // As it is after a day.
         db.run("DELETE FROM intake_key");
-        let answer = served.post(&keyed);
-        assert_eq!(answer.status, 409, "{}", answer.body);
+        let answer = served.post(&keyed).assert_status(409);
         let detail = answer.json()["detail"].to_string();
         assert!(detail.contains("duplicate `dedupe_key`"), "{detail}");
         let answer = served.api_with("send", "POST", "/v1/messages/batch", &NDJSON, &keyed);
@@ -552,8 +534,7 @@ fn equal_messages_are_known_however_they_are_written() {
         let first =
             r#"{"phone":"+447400123456","text":"a","params":{"x":"1","y":"2"},"dedupe_key":"k"}"#;
         let again = r#"{"dedupe_key": "k", "params": {"y": "2", "x": "1"}, "text": "a", "phone": "+44 7400 123456"}"#;
-        let accepted = served.post(first);
-        assert_eq!(accepted.status, 202, "{}", accepted.body);
+        let accepted = served.post(first).assert_status(202);
         let repeated = served.post(&format!("{again}\r\n"));
         assert_eq!((repeated.status, id(&repeated.json())), (200, id(&accepted.json())));
         let answer = served.api_with("send", "POST", "/v1/messages/batch", &NDJSON, again);
@@ -646,8 +627,7 @@ fn upload_of_a_sender_keeps_what_a_campaign_is() {
         }
         assert_eq!(campaign()["state"], "cancelled");
         let resume = r#"{"paused":false}"#;
-        let answer = served.api("operate", "PATCH", "/v1/campaigns/victim", resume);
-        assert_eq!(answer.status, 200, "{}", answer.body);
+        served.api("operate", "PATCH", "/v1/campaigns/victim", resume).assert_status(200);
         let state = imported(&served, &upload(&served, &body));
         assert_eq!(state["accepted"], 1, "{state}");
         let after = campaign();
@@ -680,8 +660,7 @@ fn only_operators_replace_failed_messages_of_others() {
         let id = id(&posted);
         for name in ["smsq_id", " smsq_id ", "smsq_line"] {
             let message = json!({"phone": "+447400123456", "text": "New", "campaign": "mine", "params": {name: id}});
-            let answer = served.post(&message.to_string());
-            assert_eq!(answer.status, 400, "{}", answer.body);
+            let answer = served.post(&message.to_string()).assert_status(400);
             assert!(answer.body.contains("are reserved"), "{}", answer.body);
         }
         let list = format!("phone,content,smsq_id\n+447400123456,New,{id}\n");
@@ -708,8 +687,8 @@ fn token_that_sends_reads_only_what_it_posted() {
         let list = "phone,n\n+447400123456,1\n";
         let body = form(&[("text", "Hi"), ("campaign", "up")], "a.csv", list);
         let uploads = ["send", "admin"].map(|role| {
-            let answer = served.api_with(role, "POST", "/v1/imports", &FORM, &body);
-            assert_eq!(answer.status, 202, "{}", answer.body);
+            let answer =
+                served.api_with(role, "POST", "/v1/imports", &FORM, &body).assert_status(202);
             let path = answer.header("location").expect("a location").to_owned();
             eventually("it is imported", || {
                 served.api(role, "GET", &path, "").json()["state"] == "done"
@@ -768,8 +747,7 @@ fn campaign_that_cannot_be_made_does_not_delay_others() {
 fn worker_sends_what_was_posted() {
     with_every_database(|db| {
         let gateway = Practice::start(SandboxConfig::default());
-        let scratch = Scratch::at(&db.url);
-        gateway.configure_without_references(&scratch, "");
+        let scratch = gateway.without_references("").at(&db.url).scratch();
         let served = Served::start(&scratch);
         let mut worker = scratch.start(["send", "--follow", "--quiet", "--format", "json"]);
         let posted = served.post(MESSAGE).json();
@@ -791,8 +769,8 @@ fn campaign_is_changed_over_the_api() {
         let served = Served::start(&scratch);
         served.post(&MESSAGE.replace('{', r#"{"campaign":"c","#));
         let change = |role: &str, json: &str| served.api(role, "PATCH", "/v1/campaigns/c", json);
-        let changed = change("operate", r#"{"rate":"5/s","priority":3,"paused":true}"#);
-        assert_eq!(changed.status, 200, "{}", changed.body);
+        let changed =
+            change("operate", r#"{"rate":"5/s","priority":3,"paused":true}"#).assert_status(200);
         let changed = changed.json();
         assert_eq!((&changed["rate"], &changed["state"]), (&json!("5/s"), &json!("paused")));
         assert_eq!(change("operate", r#"{"paused":false,"rate":"none"}"#).status, 200);

@@ -43,8 +43,7 @@ fn until_checked_in_part(served: &Served, cookie: &str, draft: &str) {
 }
 
 fn is_checked(served: &Served, cookie: &str, draft: &str) -> bool {
-    let page = served.page(cookie, &format!("{draft}/check"));
-    assert_eq!(page.status, 200, "{}", page.body);
+    let page = served.page(cookie, &format!("{draft}/check")).assert_status(200);
     !has(&page.body, "#live progress")
 }
 
@@ -175,15 +174,13 @@ fn check_is_made_again_when_the_database_is_back() {
         };
         let proxy = proxy_to(&db);
         let scratch = Scratch::at(&url_through(&proxy, &db));
-        let served = Served::start(&scratch);
-        let cookie = served.log_in("operate");
+        let (served, cookie) = Served::logged_in(&scratch, "operate");
         let draft = draft(&served, &cookie, &small(3));
         proxy.refuse();
         proxy.cut_all();
         let path = format!("{draft}/check");
         // The check fails, and its result is not kept.
-        let answer = served.page(&cookie, &path);
-        assert_eq!(answer.status, 503, "{}", answer.body);
+        served.page(&cookie, &path).assert_status(503);
         proxy.accept();
         let page = ready(&served, &cookie, &path);
         assert!(page.contains("3 messages"), "{page}");

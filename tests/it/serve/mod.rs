@@ -42,6 +42,12 @@ impl Answer {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
+    #[track_caller]
+    fn assert_status(self, status: u16) -> Self {
+        assert_eq!(self.status, status, "{}", self.body);
+        self
+    }
+
     fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
     }
@@ -122,6 +128,13 @@ fn configure(scratch: &Scratch, settings: &str) -> BTreeMap<&'static str, String
 impl Served {
     fn start(scratch: &Scratch) -> Self {
         Self::with(scratch, "")
+    }
+
+    /// Starts it and logs a browser in; returns the cookie, too.
+    fn logged_in(scratch: &Scratch, role: &str) -> (Self, String) {
+        let served = Self::start(scratch);
+        let cookie = served.log_in(role);
+        (served, cookie)
     }
 
     /// With more settings of section `[serve]`.

@@ -139,8 +139,7 @@ fn ask(
 fn every_door_accepts_and_refuses_the_same_changes() {
     with_every_database(|db| {
         let scratch = Scratch::at(&db.url);
-        let served = Served::start(&scratch);
-        let cookie = served.log_in("operate");
+        let (served, cookie) = Served::logged_in(&scratch, "operate");
         let mut cells = Vec::new();
         for change in &CHANGES {
             for (state, code) in STATES {
@@ -206,13 +205,10 @@ fn resumed_campaign_does_not_send_its_cancelled_messages() {
     with_every_database(|db| {
         let scratch = Scratch::at(&db.url);
         scratch.import("phone\n+447400123456\n+447400123457\n");
-        let served = Served::start(&scratch);
-        let cookie = served.log_in("operate");
-        let stale = served.page(&cookie, "/campaigns/c/pause");
-        assert_eq!(stale.status, 200, "{}", stale.body);
+        let (served, cookie) = Served::logged_in(&scratch, "operate");
+        served.page(&cookie, "/campaigns/c/pause").assert_status(200);
         scratch.run(["cancel", "--campaign", "c"]).assert_code(0);
-        let answer = served.submit(&cookie, "/campaigns/c/pause", "");
-        assert_eq!(answer.status, 409, "{}", answer.body);
+        served.submit(&cookie, "/campaigns/c/pause", "").assert_status(409);
         assert_eq!(scratch.checked_status(Some("c"))["state"], "cancelled");
         let question = served.page(&cookie, "/campaigns/c/resume").body;
         assert!(question.contains("Its 2 messages stay cancelled"), "{question}");
@@ -240,8 +236,7 @@ fn confirmation_is_asked_again_when_more_messages_match() {
         };
         let first = db.number("SELECT min(id) AS value FROM sms");
         unknown(&format!("{first}, {}", first + 1), 1_000);
-        let served = Served::start(&scratch);
-        let cookie = served.log_in("operate");
+        let (served, cookie) = Served::logged_in(&scratch, "operate");
         let named = |action: &str| {
             let page = served.page(&cookie, &format!("/campaigns/c/{action}")).body;
             let named = attribute(&page, "[name=named]", "value").expect("a hidden field");
@@ -253,8 +248,9 @@ fn confirmation_is_asked_again_when_more_messages_match() {
             // One more, and one in place of another.
             for (more, at) in [(first + 2, 2_000), (first + 3, 3_000)] {
                 unknown(&more.to_string(), at);
-                let answer = served.submit(&cookie, &format!("/campaigns/c/{action}"), &form);
-                assert_eq!(answer.status, 409, "{}", answer.body);
+                let answer = served
+                    .submit(&cookie, &format!("/campaigns/c/{action}"), &form)
+                    .assert_status(409);
                 assert!(answer.body.contains("than the 2 messages"), "{}", answer.body);
                 db.run(&format!("UPDATE sms SET state = 0, in_doubt = FALSE WHERE id = {more}"));
                 if at == 2_000 {

@@ -12,12 +12,14 @@ use crate::support::scripted::Scripted;
 use crate::support::waiting::eventually;
 
 /// Ten messages: eight are sent, two fail.
-fn sent_campaign(scratch: &Scratch, gateway: &Practice) {
-    gateway.configure_without_references(scratch, "");
+fn sent_campaign(scratch: Scratch) -> (Practice, Scratch) {
+    let gateway = Practice::start(SandboxConfig::default());
+    gateway.without_references("").configure(&scratch);
     let sent = (0..8).map(|index| format!("+44740012345{index}\n"));
     let list = format!("phone\n{}+15005551000\n+15005551001\n", sent.collect::<String>());
     scratch.import(&list);
     scratch.run(["send", "--quiet"]).assert_code(1);
+    (gateway, scratch)
 }
 
 fn state(scratch: &Scratch) -> Value {
@@ -27,11 +29,8 @@ fn state(scratch: &Scratch) -> Value {
 #[test]
 fn page_of_a_campaign_is_its_report() {
     with_every_database(|db| {
-        let gateway = Practice::start(SandboxConfig::default());
-        let scratch = Scratch::at(&db.url);
-        sent_campaign(&scratch, &gateway);
-        let served = Served::start(&scratch);
-        let cookie = served.log_in("operate");
+        let (_gateway, scratch) = sent_campaign(Scratch::at(&db.url));
+        let (served, cookie) = Served::logged_in(&scratch, "operate");
         let overview = served.until_shown(&cookie, "/", "data-count=\"sent\">8<");
         assert!(overview.contains("<a href=\"/campaigns/c\" title=\"c\">c</a>"), "{overview}");
         assert!(overview.contains("The last hour"), "{overview}");
@@ -61,8 +60,7 @@ fn search_shows_every_attempt() {
         scratch.write_cellar(&gateway.url());
         scratch.import("phone\n+447400123456\n");
         scratch.run(["send", "--quiet"]).assert_code(1);
-        let served = Served::start(&scratch);
-        let cookie = served.log_in("operate");
+        let (served, cookie) = Served::logged_in(&scratch, "operate");
         let search = "/search?phone=%2B447400123456";
         let shown = |page: &str, expected: &[&[&str]]| {
             let rows = elements(page, "tr.attempt");
@@ -96,12 +94,9 @@ fn search_shows_every_attempt() {
 #[test]
 fn changes_are_marked_on_the_timeline() {
     with_every_database(|db| {
-        let gateway = Practice::start(SandboxConfig::default());
-        let scratch = Scratch::at(&db.url);
-        sent_campaign(&scratch, &gateway);
+        let (_gateway, scratch) = sent_campaign(Scratch::at(&db.url));
         let served = Served::start(&scratch);
-        let paused = served.api("admin", "PATCH", "/v1/campaigns/c", r#"{"paused":true}"#);
-        assert_eq!(paused.status, 200, "{}", paused.body);
+        served.api("admin", "PATCH", "/v1/campaigns/c", r#"{"paused":true}"#).assert_status(200);
         let cookie = served.log_in("read");
         for path in ["/", "/campaigns/c"] {
             let page = served.until_shown(&cookie, path, "class=\"events\"");
@@ -115,8 +110,7 @@ fn changes_are_marked_on_the_timeline() {
 fn live_page_is_sent_again_only_if_it_changed() {
     let scratch = Scratch::new();
     scratch.import("phone\n+447400123456\n");
-    let served = Served::start(&scratch);
-    let cookie = served.log_in("read");
+    let (served, cookie) = Served::logged_in(&scratch, "read");
     served.until_shown(&cookie, "/", "data-count=\"sent\">0<");
     eventually("an unchanged page is not sent", || {
         let page = served.page(&cookie, "/").body;
@@ -130,11 +124,8 @@ fn live_page_is_sent_again_only_if_it_changed() {
 #[test]
 fn operator_controls_a_campaign() {
     with_every_database(|db| {
-        let gateway = Practice::start(SandboxConfig::default());
-        let scratch = Scratch::at(&db.url);
-        sent_campaign(&scratch, &gateway);
-        let served = Served::start(&scratch);
-        let cookie = served.log_in("operate");
+        let (_gateway, scratch) = sent_campaign(Scratch::at(&db.url));
+        let (served, cookie) = Served::logged_in(&scratch, "operate");
         let ask = |action: &str| served.page(&cookie, &format!("/campaigns/c/{action}"));
         let act = |action: &str, form: &str| {
             let answer = served.confirm(&cookie, &format!("/campaigns/c/{action}"), form);
@@ -178,9 +169,7 @@ fn operator_controls_a_campaign() {
 #[test]
 fn changes_by_commands_are_listed_once() {
     with_every_database(|db| {
-        let gateway = Practice::start(SandboxConfig::default());
-        let scratch = Scratch::at(&db.url);
-        sent_campaign(&scratch, &gateway);
+        let (_gateway, scratch) = sent_campaign(Scratch::at(&db.url));
         let lines: [&[&str]; 11] = [
             &["pause", "--campaign", "c"],
             &["pause", "--campaign", "c"],
@@ -210,14 +199,12 @@ fn changes_by_commands_are_listed_once() {
 #[test]
 fn unknown_messages_are_settled_after_a_warning() {
     let gateway = Practice::start(SandboxConfig::default());
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "timeout = \"300ms\"");
+    let scratch = gateway.without_references("timeout = \"300ms\"").scratch();
     // The gateway accepts these without a response.
     scratch.import("phone\n+15005555000\n+15005555001\n");
     scratch.run(["send", "--quiet"]).assert_code(1);
     assert_eq!(state(&scratch)["unknown"], 2);
-    let served = Served::start(&scratch);
-    let cookie = served.log_in("operate");
+    let (served, cookie) = Served::logged_in(&scratch, "operate");
     let asked = served.page(&cookie, "/campaigns/c/retry-unknown").body;
     assert!(asked.contains("may get the text twice"), "{asked}");
     let settled = served.confirm(&cookie, "/campaigns/c/settle-sent", "").body;
@@ -228,11 +215,8 @@ fn unknown_messages_are_settled_after_a_warning() {
 #[test]
 fn phone_is_searched_and_suppressed() {
     with_every_database(|db| {
-        let gateway = Practice::start(SandboxConfig::default());
-        let scratch = Scratch::at(&db.url);
-        sent_campaign(&scratch, &gateway);
-        let served = Served::start(&scratch);
-        let cookie = served.log_in("operate");
+        let (_gateway, scratch) = sent_campaign(Scratch::at(&db.url));
+        let (served, cookie) = Served::logged_in(&scratch, "operate");
         let found = served.page(&cookie, "/search?phone=%2B447400123451").body;
         assert!(found.contains(">sent<") && found.contains("cellar"), "{found}");
         let found = served.page(&cookie, "/search?phone=%2B15005551000").body;
@@ -275,8 +259,7 @@ fn overview_lists_many_campaigns_page_by_page() {
         });
         let rows = rows.collect::<Vec<_>>().join(", ");
         db.run(&format!("INSERT INTO campaign (name, state, created_at) VALUES {rows}"));
-        let served = Served::start(&scratch);
-        let cookie = served.log_in("read");
+        let (served, cookie) = Served::logged_in(&scratch, "read");
         let page = served.until_shown(&cookie, "/", "1 to 50 of 161 campaigns");
         assert_eq!(campaign_rows(&page), 50 + 5, "{page}");
         // What sends messages comes before what is paused.
@@ -304,16 +287,14 @@ fn missing_worker_is_the_first_thing_on_the_pages() {
     with_every_database(|db| {
         let scratch = Scratch::at(&db.url);
         scratch.import("phone\n+447400123456\n");
-        let served = Served::start(&scratch);
-        let cookie = served.log_in("operate");
+        let (served, cookie) = Served::logged_in(&scratch, "operate");
         for path in ["/", "/campaigns/c"] {
             let page = served.until_shown(&cookie, path, "No worker is running");
             let alerts = element(&page, "header + #alerts");
             assert!(alerts.contains("Queued: 1 message."), "{page}");
             assert!(element(&page, "header").contains("0/s now"), "{page}");
         }
-        let paused = served.confirm(&cookie, "/campaigns/c/pause", "");
-        assert_eq!(paused.status, 200, "{}", paused.body);
+        served.confirm(&cookie, "/campaigns/c/pause", "").assert_status(200);
         // It is not missing any more, and a pause by a person is not a problem.
         for path in ["/", "/campaigns/c"] {
             let page = served.page(&cookie, path).body;
@@ -326,13 +307,11 @@ fn missing_worker_is_the_first_thing_on_the_pages() {
 fn unavailable_provider_is_shown_with_its_beginning() {
     with_every_database(|db| {
         let gateway = Practice::start(SandboxConfig::default());
-        let scratch = Scratch::at(&db.url);
-        gateway.configure_without_references(&scratch, "");
+        let scratch = gateway.without_references("").at(&db.url).scratch();
         // A rejection is not an error of the provider.
         scratch.import("phone\n+447400123456\n+15005551000\n");
         let worker = scratch.start(["send", "--follow", "--quiet"]);
-        let served = Served::start(&scratch);
-        let cookie = served.log_in("operate");
+        let (served, cookie) = Served::logged_in(&scratch, "operate");
         let page = served.until_shown(&cookie, "/", "id=\"providers\"");
         let errors = element(&page, "#providers");
         assert!(errors.contains("<td class=\"text\">–</td>"), "{errors}");
@@ -357,14 +336,13 @@ fn change_is_shown_at_once() {
     with_every_database(|db| {
         let scratch = Scratch::at(&db.url);
         scratch.import("phone\n+447400123456\n+447400123457\n");
-        let served = Served::start(&scratch);
-        let cookie = served.log_in("operate");
+        let (served, cookie) = Served::logged_in(&scratch, "operate");
         served.until_shown(&cookie, "/campaigns/c", "<span class=\"pill active\">active");
         for (action, form, state) in
             [("pause", "", "paused"), ("resume", "", "active"), ("cancel", "name=c", "cancelled")]
         {
-            let answer = served.confirm(&cookie, &format!("/campaigns/c/{action}"), form);
-            assert_eq!(answer.status, 200, "{}", answer.body);
+            let answer =
+                served.confirm(&cookie, &format!("/campaigns/c/{action}"), form).assert_status(200);
             assert!(answer.body.contains("Back to the campaign"), "{}", answer.body);
             let shown = format!("<span class=\"pill {state}\">{state}</span>");
             for path in ["/", "/campaigns/c"] {
@@ -379,11 +357,8 @@ fn change_is_shown_at_once() {
 
 #[test]
 fn page_of_a_campaign_offers_what_is_possible() {
-    let gateway = Practice::start(SandboxConfig::default());
-    let scratch = Scratch::new();
-    sent_campaign(&scratch, &gateway);
-    let served = Served::start(&scratch);
-    let cookie = served.log_in("operate");
+    let (_gateway, scratch) = sent_campaign(Scratch::new());
+    let (served, cookie) = Served::logged_in(&scratch, "operate");
     let page = served.until_shown(&cookie, "/campaigns/c", "Who was not reached");
     let head = element(&page, "header");
     assert!(has(&head, "#action-retry"), "{head}");
@@ -399,13 +374,10 @@ fn page_of_a_campaign_offers_what_is_possible() {
 
 #[test]
 fn search_and_suppression_use_the_default_region() {
-    let gateway = Practice::start(SandboxConfig::default());
-    let scratch = Scratch::new();
-    sent_campaign(&scratch, &gateway);
+    let (_gateway, scratch) = sent_campaign(Scratch::new());
     let config = scratch.read("smsq.toml");
     scratch.write("smsq.toml", &format!("default_region = \"GB\"\n{config}"));
-    let served = Served::start(&scratch);
-    let cookie = served.log_in("operate");
+    let (served, cookie) = Served::logged_in(&scratch, "operate");
     let found = served.page(&cookie, "/search?phone=07400+123451").body;
     let row = element(&found, "tbody tr");
     for text in ["href=\"/campaigns/c\"", ">sent<", "class=\"text\" dir=\"auto\">"] {
@@ -417,8 +389,8 @@ fn search_and_suppression_use_the_default_region() {
     assert!(!reader.contains("dir=\"auto\""), "{reader}");
     let added = served.submit(&cookie, "/suppression", "phone=07400+123451&reason=asked");
     assert!(added.body.contains("Added +447400123451"), "{}", added.body);
-    let wrong = served.submit(&cookie, "/suppression", "phone=33612345678&reason=asked");
-    assert_eq!(wrong.status, 400, "{}", wrong.body);
+    let wrong =
+        served.submit(&cookie, "/suppression", "phone=33612345678&reason=asked").assert_status(400);
     assert!(!wrong.body.contains("--"), "{}", wrong.body);
     assert!(wrong.body.contains("value=\"33612345678\""), "{}", wrong.body);
 }
@@ -426,8 +398,7 @@ fn search_and_suppression_use_the_default_region() {
 #[test]
 fn unknown_address_is_a_page_for_browsers() {
     let scratch = Scratch::new();
-    let served = Served::start(&scratch);
-    let cookie = served.log_in("read");
+    let (served, cookie) = Served::logged_in(&scratch, "read");
     let get = |path: &str, cookie: &str, accept: &str| {
         let headers = [("Cookie", cookie), ("Accept", accept)];
         super::request(&served.address, "GET", path, &headers, b"").expect("an answer")
@@ -447,11 +418,8 @@ fn unknown_address_is_a_page_for_browsers() {
 
 #[test]
 fn large_responses_are_compressed_for_clients_that_accept_it() {
-    let gateway = Practice::start(SandboxConfig::default());
-    let scratch = Scratch::new();
-    sent_campaign(&scratch, &gateway);
-    let served = Served::start(&scratch);
-    let cookie = served.log_in("operate");
+    let (_gateway, scratch) = sent_campaign(Scratch::new());
+    let (served, cookie) = Served::logged_in(&scratch, "operate");
     served.until_shown(&cookie, "/campaigns/c", "Who was not reached");
     let get = |path: &str| {
         let headers = [("Cookie", cookie.as_str()), ("Accept-Encoding", "gzip")];
@@ -473,9 +441,7 @@ fn large_responses_are_compressed_for_clients_that_accept_it() {
 #[test]
 fn health_and_metrics_are_for_this_machine() {
     with_every_database(|db| {
-        let gateway = Practice::start(SandboxConfig::default());
-        let scratch = Scratch::at(&db.url);
-        sent_campaign(&scratch, &gateway);
+        let (_gateway, scratch) = sent_campaign(Scratch::at(&db.url));
         let served = Served::start(&scratch);
         for path in ["/healthz", "/readyz"] {
             let answer = served.api("", "GET", path, "");
@@ -492,8 +458,7 @@ fn health_and_metrics_are_for_this_machine() {
 fn server_starts_on_an_empty_database() {
     with_every_database(|db| {
         let scratch = Scratch::at(&db.url);
-        let served = Served::start(&scratch);
-        let cookie = served.log_in("read");
+        let (served, cookie) = Served::logged_in(&scratch, "read");
         served.until_shown(&cookie, "/", "No campaigns yet");
         served.stop().assert_code(0);
     });

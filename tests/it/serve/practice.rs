@@ -106,8 +106,7 @@ fn every_page_of_a_practice_database_has_the_band() {
 #[test]
 fn page_of_another_database_has_no_band() {
     let scratch = Scratch::new();
-    let served = Served::start(&scratch);
-    let cookie = served.log_in("admin");
+    let (served, cookie) = Served::logged_in(&scratch, "admin");
     for path in ["/", "/new", "/audit", "/nothing"] {
         let page = served.page(&cookie, path).body;
         assert!(!has(&page, BAND), "{path}: {page}");
@@ -123,8 +122,9 @@ fn every_answer_of_the_api_says_practice() {
     with_every_database(|db| {
         let scratch = Scratch::new();
         let served = practising(&scratch, &db.url);
-        let posted = served.post(r#"{"phone":"+447400100009","text":"Hello","campaign":"api"}"#);
-        assert_eq!(posted.status, 202, "{}", posted.body);
+        let posted = served
+            .post(r#"{"phone":"+447400100009","text":"Hello","campaign":"api"}"#)
+            .assert_status(202);
         assert_eq!(posted.json()["practice"], true, "{}", posted.body);
         let id = posted.json()["id"].as_str().expect("an id").to_owned();
         let path = format!("/v1/messages/{id}");

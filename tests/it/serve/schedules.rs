@@ -37,8 +37,7 @@ fn schedule_is_paused_resumed_and_run_on_its_page() {
         "Hello",
     ];
     scratch.run(line).assert_code(0);
-    let served = Served::start(&scratch);
-    let cookie = served.log_in("operate");
+    let (served, cookie) = Served::logged_in(&scratch, "operate");
     let page = served.page(&cookie, "/schedules").body;
     assert!(page.contains("0 9 * * * UTC, one message per id and day"), "{page}");
     for (action, said) in [
@@ -48,8 +47,7 @@ fn schedule_is_paused_resumed_and_run_on_its_page() {
     ] {
         let path = format!("/schedules/a%20day/{action}");
         assert_eq!(served.page(&cookie, &path).status, 200);
-        let answer = served.submit(&cookie, &path, "");
-        assert_eq!(answer.status, 200, "{}", answer.body);
+        let answer = served.submit(&cookie, &path, "").assert_status(200);
         assert!(answer.body.contains(said), "{}", answer.body);
     }
     let page = served.page(&cookie, "/schedules").body;

@@ -14,8 +14,7 @@ const SEND: [&str; 5] = ["--listen", "127.0.0.1:0", "--send", "--concurrency", "
 fn post(served: &Served, numbers: std::ops::Range<u32>) {
     for number in numbers {
         let message = format!("{{\"phone\":\"+4474001{number:05}\",\"text\":\"Hello\"}}");
-        let answer = served.post(&message);
-        assert_eq!(answer.status, 202, "{}", answer.body);
+        served.post(&message).assert_status(202);
     }
 }
 
@@ -23,8 +22,7 @@ fn post(served: &Served, numbers: std::ops::Range<u32>) {
 fn one_process_takes_messages_and_sends_them() {
     with_every_database(|db| {
         let gateway = Practice::holding_after(14);
-        let scratch = Scratch::at(&db.url);
-        gateway.configure_without_references(&scratch, "timeout = \"25s\"");
+        let scratch = gateway.without_references("timeout = \"25s\"").at(&db.url).scratch();
         let tokens = configure(&scratch, "");
         let mut served = Served::running(&scratch, tokens, &SEND);
         post(&served, 0..10);
@@ -52,8 +50,7 @@ fn one_process_takes_messages_and_sends_them() {
 #[test]
 fn second_signal_does_not_wait_for_requests() {
     let gateway = Practice::start(with_latency(60_000));
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "timeout = \"25s\"");
+    let scratch = gateway.without_references("timeout = \"25s\"").scratch();
     let tokens = configure(&scratch, "");
     let mut served = Served::running(&scratch, tokens, &SEND);
     post(&served, 0..3);
@@ -97,9 +94,8 @@ fn server_practises_if_it_is_asked_to() {
 
 #[test]
 fn worker_that_cannot_send_is_an_error_before_the_server_listens() {
-    let scratch = Scratch::new();
     let gateway = Practice::start(SandboxConfig::default());
-    gateway.configure_without_references(&scratch, "");
+    let scratch = gateway.without_references("").scratch();
     configure(&scratch, "");
     for (line, expected) in [
         (vec!["serve", "--rate", "5/s"], "`--rate` is for a worker, and none is started"),

@@ -8,12 +8,11 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 use smsq_prove::proxy::Proxy;
-use smsq_sandbox::SandboxConfig;
 
 use super::{Served, configure, request};
 use crate::support::Scratch;
 use crate::support::databases::{Database, Kind, with_every_database};
-use crate::support::practice::{Practice, list};
+use crate::support::practice::{Practice, list, with_latency};
 use crate::support::proxy::{proxy_to, url_through};
 use crate::support::shell::Lock;
 use crate::support::waiting::{PATIENCE, eventually};
@@ -71,8 +70,7 @@ fn standstill_of_the_database_is_answered_and_loses_nothing() {
                 scope.spawn(move || served.post(&message(number)))
             });
             for answer in posts.collect::<Vec<_>>() {
-                let answer = answer.join().expect("an answer");
-                assert_eq!(answer.status, 503, "{}", answer.body);
+                let answer = answer.join().expect("an answer").assert_status(503);
                 assert!(answer.header("retry-after").is_some(), "{:?}", answer.headers);
                 assert_eq!(answer.json()["status"], 503);
             }
@@ -116,11 +114,8 @@ fn worker_ends_while_its_database_stands_still() {
     with_every_database(|db| {
         for line in ["serve --listen 127.0.0.1:0 --send", "send --follow"] {
             let (scratch, mut standstill) = Standstill::of(db);
-            let gateway = Practice::start(SandboxConfig {
-                latency: Duration::from_millis(100),
-                ..SandboxConfig::default()
-            });
-            gateway.configure_without_references(&scratch, "");
+            let gateway = Practice::start(with_latency(100));
+            gateway.without_references("").configure(&scratch);
             let campaign = line.split(' ').next().expect("a command");
             scratch.write("list.csv", &list(MESSAGES));
             let import =
@@ -243,8 +238,7 @@ fn small_body_is_read_although_it_is_refused() {
 fn form_is_limited_to_the_size_of_forms() {
     let scratch = Scratch::new();
     let served = Served::start(&scratch);
-    let answer = served.try_log_in(&"x".repeat(100_000));
-    assert_eq!(answer.status, 413, "{}", answer.body);
+    let answer = served.try_log_in(&"x".repeat(100_000)).assert_status(413);
     let detail: Value = answer.json();
     assert!(detail["detail"].as_str().expect("a text").contains("64 KiB"), "{detail}");
 }

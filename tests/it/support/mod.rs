@@ -220,6 +220,13 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
+    /// Starts it as the provider `cellar` of the folder.
+    pub(crate) fn start_cellar(scratch: &Scratch, arguments: &[&str]) -> Self {
+        let gateway = Self::start(scratch, arguments);
+        scratch.write_cellar(&gateway.url);
+        gateway
+    }
+
     pub(crate) fn start(scratch: &Scratch, arguments: &[&str]) -> Self {
         let line = ["sandbox", "--listen", "127.0.0.1:0"];
         let mut process = scratch

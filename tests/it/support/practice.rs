@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use smsq_sandbox::{AcceptedMessage, MessageOutcome, Sandbox, SandboxConfig, Stats};
+use smsq_sandbox::{AcceptedMessage, Faults, MessageOutcome, Sandbox, SandboxConfig, Stats};
 use tokio::runtime::Runtime;
 
 use super::Scratch;
@@ -24,6 +24,10 @@ max_probe = \"200ms\"
 /// Responses come after this time.
 pub(crate) fn with_latency(millis: u64) -> SandboxConfig {
     SandboxConfig { latency: Duration::from_millis(millis), ..SandboxConfig::default() }
+}
+
+pub(crate) fn with_faults(faults: Faults) -> SandboxConfig {
+    SandboxConfig { faults, ..SandboxConfig::default() }
 }
 
 /// A gateway with its own runtime; both end with the test.
@@ -106,28 +110,21 @@ impl Practice {
         self.held.as_ref().map_or_else(|| self.sandbox.url(), HeldAnswers::url)
     }
 
-    /// Configures the practice provider, which honours references; `more`: further keys of its section.
-    pub(crate) fn configure_with_references(&self, scratch: &Scratch, more: &str) {
-        Self::configure_with_references_at(&self.url(), scratch, more);
+    /// The practice provider, which honours references; `more`: further keys of its section.
+    pub(crate) fn with_references(&self, more: &str) -> Setup {
+        Setup::with_references_at(&self.url(), more)
     }
 
-    /// The same with the URL of a proxy.
-    pub(crate) fn configure_with_references_at(url: &str, scratch: &Scratch, more: &str) {
-        let section =
-            format!("[providers.practice]\nkind = \"sandbox\"\nurl = \"{url}\"\n{more}\n");
-        scratch.write("smsq.toml", &format!("{QUICK}{section}"));
-    }
-
-    /// Configures a provider that honours no references and never accepts with a 503, like the gateway's `overloaded`;
-    /// `more`: further keys of its section.
-    pub(crate) fn configure_without_references(&self, scratch: &Scratch, more: &str) {
-        self.configure_in_doubt(scratch, &format!("certain_status = [503]\n{more}"));
+    /// A provider that honours no references and never accepts with a 503, like the gateway's `overloaded`; `more`:
+    /// further keys of its section.
+    pub(crate) fn without_references(&self, more: &str) -> Setup {
+        self.in_doubt(&format!("certain_status = [503]\n{more}"))
     }
 
     /// The same for a provider of which nothing is known: after a 503 it may have accepted the message.
-    pub(crate) fn configure_in_doubt(&self, scratch: &Scratch, more: &str) {
+    pub(crate) fn in_doubt(&self, more: &str) -> Setup {
         let url = self.url();
-        let section = format!(
+        Setup::of(&format!(
             r#"
 [providers.cellar]
 kind = "generic"
@@ -141,9 +138,56 @@ error_code = "/error/code"
 invalid_recipient = {{ class = "recipient", reason = "not a number that can be reached" }}
 account_suspended = {{ class = "account", reason = "the account is suspended" }}
 "#
-        );
-        scratch.write("smsq.toml", &format!("{QUICK}{section}"));
+        ))
     }
+}
+
+/// The configuration of one provider and the database, from which a folder is made.
+pub(crate) struct Setup {
+    config: String,
+    /// The URL of the database, if it is not `smsq.db` in the folder.
+    database: Option<String>,
+}
+
+impl Setup {
+    fn of(section: &str) -> Self {
+        Self { config: format!("{QUICK}{section}"), database: None }
+    }
+
+    /// [`Practice::with_references`] with the URL of a proxy.
+    pub(crate) fn with_references_at(url: &str, more: &str) -> Self {
+        Self::of(&format!("[providers.practice]\nkind = \"sandbox\"\nurl = \"{url}\"\n{more}\n"))
+    }
+
+    /// Uses the database at this URL.
+    pub(crate) fn at(self, database: &str) -> Self {
+        Self { database: Some(database.to_owned()), ..self }
+    }
+
+    /// A folder with the configuration.
+    pub(crate) fn scratch(self) -> Scratch {
+        let scratch = self.database.as_deref().map_or_else(Scratch::new, Scratch::at);
+        self.configure(&scratch);
+        scratch
+    }
+
+    /// A folder with the configuration, after the import of a list into campaign `c`.
+    pub(crate) fn imported(self, list: &str) -> Scratch {
+        let scratch = self.scratch();
+        scratch.import(list);
+        scratch
+    }
+
+    /// Writes the configuration into a folder that is there.
+    pub(crate) fn configure(&self, scratch: &Scratch) {
+        scratch.write("smsq.toml", &self.config);
+    }
+}
+
+/// One list with the rows of several.
+pub(crate) fn joined(lists: &[String]) -> String {
+    let rows = lists.iter().flat_map(|list| list.split_inclusive('\n').skip(1));
+    std::iter::once("phone\n").chain(rows).collect()
 }
 
 /// A list of `rows` ordinary phones.

@@ -53,9 +53,7 @@ pub(crate) fn left_files(db: &Database, scratch: &Scratch, ending: &str) -> Vec<
 /// Starts a worker that has results of accepted messages which the database does not store.
 pub(crate) fn start_with_unstorable_results(db: &Database) -> (Practice, Scratch, Running) {
     let gateway = Practice::start(SandboxConfig::default());
-    let scratch = Scratch::at(&db.url);
-    gateway.configure_without_references(&scratch, "");
-    scratch.import(&list(40));
+    let scratch = gateway.without_references("").at(&db.url).imported(&list(40));
     reject_sent_rows(db);
     let sending = scratch.start(["send", "--concurrency", "8"]);
     eventually("it sends", || gateway.accepted() > 0);
