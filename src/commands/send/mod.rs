@@ -671,9 +671,8 @@ fn sent_now<'a>(
         let has_work = totals.queued + totals.sending > 0;
         let is_held = matches!(campaign.state, CampaignStatus::Paused | CampaignStatus::Cancelled);
         if has_work && !is_held && campaign.approval != ApprovalGate::AllWait {
-            let name = campaign.provider.as_deref();
-            let name = name.map_or_else(|| default_provider(context), Ok)?;
-            sent.push((name, campaign));
+            let named = campaign.provider.as_deref();
+            sent.push((named.map_or_else(|| default_provider(context), Ok)?, campaign));
         }
     }
     Ok(sent)

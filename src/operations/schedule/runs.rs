@@ -226,10 +226,10 @@ impl Scheduler {
     ) -> Result<(), OperationError> {
         let read = ReadSchedule::new(schedule)?;
         let (due, now) = (read.current()?, self.store.now().await?);
-        let (fire, missed) =
+        let (fire, skipped) =
             if schedule.catch_up { (due, None) } else { read.time.latest(due, now) };
         let run = progress(&read, fire);
-        let missed = missed.map(|missed| missed_run(&read, missed));
+        let missed = skipped.map(|skipped| missed_run(&read, skipped));
         let after = Some((schedule.fire.as_str(), missed.as_ref()));
         let schedules = self.store.schedules();
         if !schedules.begin_run(&run, after, now).await? {

@@ -86,11 +86,11 @@ pub(super) fn new(mut section: Section<'_>, mut shared: SharedSettings) -> NewAd
     let settings: GenericSettings = section.rest()?;
     let shared_lookup = shared.lookup.take();
     let declared = settings.honours_reference.as_ref();
-    let honours_reference = honours_reference(&section, declared, &setting_names, &own)?;
-    if settings.honoured_for.is_some() && honours_reference.is_none() {
+    let honouring = honours_reference(&section, declared, &setting_names, &own)?;
+    if settings.honoured_for.is_some() && honouring.is_none() {
         return Err(section.invalid("honoured_for", "needs `honours_reference = true`"));
     }
-    let honours_reference = honours_reference.unwrap_or(false);
+    let honours_reference = honouring.unwrap_or(false);
 
     // The URL is read below: it may have secrets in placeholders.
     let placeholder = section.url("url", "http://localhost")?;

@@ -369,8 +369,8 @@ impl ReceiptStore<'_> {
                 .locked()
                 .load(connection)
                 .await?;
-            let due = due.into_iter().map(|(id, row)| Tried::stored(id, row)).collect();
-            apply(connection, due, keep, subscriptions, now).await
+            let tried = due.into_iter().map(|(id, row)| Tried::stored(id, row)).collect();
+            apply(connection, tried, keep, subscriptions, now).await
         })
     }
 
