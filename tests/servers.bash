@@ -311,7 +311,8 @@ start_mariadb() {
         --tmpdir="$home" --socket="$home/socket" --pid-file="$home/pid" \
         --bind-address=127.0.0.1 --port="$port" --skip-name-resolve --character-set-server=utf8mb4 \
         --max-connections=300 --performance-schema=0 --innodb-buffer-pool-size=64M \
-        --innodb-flush-log-at-trx-commit=0 --innodb-flush-method=nosync --innodb-doublewrite=0 "$@"
+        --innodb-flush-log-at-trx-commit=0 --innodb-flush-method=nosync --innodb-doublewrite=0 \
+        --max-allowed-packet=1M "$@"
 }
 
 ask_mariadb() {

@@ -34,6 +34,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::anyhow;
 use clap::error::ErrorKind;
@@ -63,14 +64,20 @@ pub use smsq_report::Format;
 /// The database of practice runs: practice messages are never mixed with real ones.
 pub(crate) const PRACTICE: &str = "smsq-practice.db";
 
+/// How long an aborted process waits for tasks that were dropped: a worker writes what it knows to a file.
+const LAST_WRITES: Duration = Duration::from_secs(1);
+
 /// Waits until no job runs and no task of this process uses the database; false if that takes longer than the stop of the
 /// process may.
 pub(crate) async fn all_ended(jobs: &Jobs) -> bool {
     let stop = jobs.stop();
     stop.begin();
-    let closed = stop.within(smsq_store::all_closed());
+    let closed = async {
+        let in_time = stop.within(smsq_store::all_closed()).await.is_some();
+        in_time || tokio::time::timeout(LAST_WRITES, smsq_store::all_closed()).await.is_ok()
+    };
     let (ended, closed) = tokio::join!(jobs.ended(), closed);
-    ended && closed.is_some()
+    ended && closed
 }
 
 /// The console, configuration and environment that a command runs with.

@@ -155,9 +155,8 @@ impl StoreError {
                 "nothing more is sent; what this worker knows of its messages is in files beside the database, and the next \
                  `smsq send` on this host settles them; see \"Restoring\" in docs/operations.md"
             }
-            Kind::Url | Kind::Unavailable | Kind::Constraint | Kind::TooLarge | Kind::Other => {
-                return None;
-            }
+            Kind::TooLarge => "raise `max_allowed_packet` of the server",
+            Kind::Url | Kind::Unavailable | Kind::Constraint | Kind::Other => return None,
         };
         Some(hint)
     }

@@ -55,8 +55,7 @@ pub use campaigns::schedules::{
 pub use connection::fuzz_server_url;
 #[doc(hidden)]
 pub use connection::{
-    InDialects, ObservedStatement, Observer, observe_connections, record_statements,
-    recorded_statements,
+    InDialects, ObservedStatement, Observer, record_statements, recorded_statements,
 };
 pub use connection::{Probe, all_closed};
 pub use error::{StoreError, StoreErrorKind};

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use smsq_sandbox::SandboxConfig;
 
 use crate::support::databases::{Database, Kind, with_every_database};
-use crate::support::practice::{Practice, list};
+use crate::support::practice::{Practice, joined, list, reserved_list};
 use crate::support::running::Running;
 
 const SEND: [&str; 4] = ["send", "--concurrency", "8", "--quiet"];
@@ -98,6 +98,31 @@ fn check_and_send_warn_of_unsafe_server_settings() {
             assert_eq!(times, usize::from(!settings.is_empty()), "{ran}");
             assert!(settings.is_empty() || said.contains(&expected), "{ran}");
         }
+    });
+}
+
+/// The private MariaDB accepts statements of 1 MiB, the smallest default of the supported servers.
+#[test]
+fn rows_of_the_longest_texts_fit_into_statements() {
+    const REFUSED: u64 = 40;
+    with_every_database(|db| {
+        let gateway = Practice::start(SandboxConfig::default());
+        let scratch = gateway.without_references("").at(&db.url).scratch();
+        let note = "\u{1F4E7}".repeat(60_000 / 4);
+        let phones = joined(&[list(60), reserved_list(1, REFUSED)]);
+        let rows = phones.lines().skip(1).map(|phone| format!("{phone},{note}\n"));
+        let rows: String = std::iter::once("phone,note\n".to_owned()).chain(rows).collect();
+        scratch.write("list.csv", &rows);
+        let import = ["import", "list.csv", "--text", "Hi {{ note[:10] }}", "--campaign", "c"];
+        scratch.run(import).assert_code(0);
+        scratch.run(SEND).assert_code(1);
+        assert_eq!(gateway.accepted(), 60);
+        scratch.run(["retry", "--campaign", "c"]).assert_code(0);
+        let queued = scratch.checked_status(Some("c"));
+        assert_eq!((&queued["sent"], &queued["queued"]), (&60.into(), &REFUSED.into()));
+        scratch.run(SEND).assert_code(1);
+        assert_eq!(scratch.failures("c").len() as u64, REFUSED);
+        assert_eq!(gateway.accepted(), 60);
     });
 }
 

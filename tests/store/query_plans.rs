@@ -11,7 +11,7 @@ use smsq_message::receipt::{Receipt, ReceiptState};
 use smsq_message::sms::Timestamp;
 use smsq_store::{
     Access, Audited, CampaignFilter, CampaignStatus, CommitBatch, ObservedStatement, Observer,
-    SmsFilter, Store, TriedAt, observe_connections,
+    SmsFilter, Store, TriedAt,
 };
 
 use super::server::on_every_server;
@@ -145,7 +145,7 @@ async fn claim_reads_only_its_messages_without_sorting() {
     .await;
 }
 
-/// A statement that ran in this process, and whether it ran in a transaction.
+/// A statement that ran, and whether it ran in a transaction.
 #[derive(Clone, Debug)]
 struct Run {
     statement: ObservedStatement,
@@ -160,15 +160,40 @@ impl Deref for Run {
     }
 }
 
-/// The statements of all sessions that were opened while they are recorded.
-static RUN: Mutex<Vec<Run>> = Mutex::new(Vec::new());
 /// No other test has phones from this number on.
 const OWN: u64 = 5_000_000;
-/// Only one test records at a time.
-static RECORDING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+/// A store, and the statements that it runs.
+struct RecordedStore {
+    store: Store,
+    ran: Arc<Mutex<Vec<Run>>>,
+}
+
+impl RecordedStore {
+    async fn open(queue: &TestQueue) -> Self {
+        let store = Store::open(&queue.db.url, Access::Existing).await.expect("a database");
+        let ran = Arc::<Mutex<Vec<Run>>>::default();
+        let runs = Arc::clone(&ran);
+        store.observe(move || record(Arc::clone(&runs)));
+        Self { store, ran }
+    }
+
+    /// The statements since the last call.
+    fn ran(&self) -> Vec<Run> {
+        std::mem::take(&mut *self.ran.lock().expect("no failures"))
+    }
+}
+
+impl Deref for RecordedStore {
+    type Target = Store;
+
+    fn deref(&self) -> &Store {
+        &self.store
+    }
+}
 
 /// Records the statements of one session.
-fn record() -> Observer {
+fn record(runs: Arc<Mutex<Vec<Run>>>) -> Observer {
     let in_transaction = AtomicBool::new(false);
     Arc::new(move |statement: ObservedStatement| {
         match statement.sql.split_whitespace().next().unwrap_or_default() {
@@ -176,30 +201,10 @@ fn record() -> Observer {
             "COMMIT" | "ROLLBACK" => in_transaction.store(false, Ordering::Relaxed),
             _ => {
                 let in_transaction = in_transaction.load(Ordering::Relaxed);
-                RUN.lock().expect("no failures").push(Run { statement, in_transaction });
+                runs.lock().expect("no failures").push(Run { statement, in_transaction });
             }
         }
     })
-}
-
-/// Records the statements of a store that the test opens.
-async fn recording(test: impl AsyncFnOnce()) {
-    let _alone = RECORDING.lock().await;
-    observe_connections(Some(record));
-    test().await;
-    // Stops recording sessions of other tests.
-    observe_connections(None);
-}
-
-/// The statements since the last call.
-fn recorded() -> Vec<Run> {
-    std::mem::take(&mut *RUN.lock().expect("no failures"))
-}
-
-async fn recorded_store(queue: &TestQueue) -> Store {
-    recorded();
-    let store = Store::open(&queue.db.url, Access::Existing).await;
-    store.expect("a database")
 }
 
 impl Run {
@@ -304,171 +309,158 @@ async fn many_awaiting(queue: &TestQueue) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn receipts_find_sent_messages_and_each_other_by_an_index() {
-    recording(async || {
-        on_every_engine(async |queue| {
-            many_awaiting(queue).await;
-            let store = recorded_store(queue).await;
-            let named = |reference: Option<&str>, message_id: Option<&str>, state| Receipt {
-                reference: reference.map(str::to_owned),
-                message_id: message_id.map(str::to_owned),
-                phone: None,
-                state,
-                failure: None,
-                at: None,
-                part: None,
-            };
-            let receipts = [
-                named(Some("0123456789abcdef5000008"), None, ReceiptState::Delivered),
-                named(Some("other-5000009"), None, ReceiptState::Delivered),
-                named(None, Some("SM5000011"), ReceiptState::Undelivered),
-            ];
-            let added = store.receipts().add(PROVIDER, &receipts, NOW).await;
-            assert_eq!(added.expect("applied").matched, 3);
-            let mut pages = store.report().undelivered(CampaignFilter::All).await.expect("read");
-            let page = store.report().next_undelivered(&mut pages, 10).await.expect("read");
-            assert_eq!(page.len(), 1);
-            let is_own = |run: &Run| {
-                let values = format!("{:?}", run.values);
-                let has_value =
-                    ["5000008", "5000009", "5000011"].iter().any(|value| values.contains(value));
-                has_value || run.sql.contains("delivery_state = '")
-            };
-            // Other tests run statements at the same time.
-            let is_of_engine =
-                |run: &Run| run.sql.contains('"') == (queue.db.kind == Kind::Postgres);
-            let plans: Vec<String> = recorded()
-                .iter()
-                .filter(|run| run.sql.starts_with("SELECT") && is_own(run) && is_of_engine(run))
-                .map(|run| plan(queue, run))
-                .collect();
-            for found in &plans {
-                for slow in
-                    ["Seq Scan", "SCAN ", "\tALL\t", "Table scan on sms", "Table scan on receipt"]
-                {
-                    assert!(!found.contains(slow), "{plans:#?}");
-                }
+    on_every_engine(async |queue| {
+        many_awaiting(queue).await;
+        let store = RecordedStore::open(queue).await;
+        let named = |reference: Option<&str>, message_id: Option<&str>, state| Receipt {
+            reference: reference.map(str::to_owned),
+            message_id: message_id.map(str::to_owned),
+            phone: None,
+            state,
+            failure: None,
+            at: None,
+            part: None,
+        };
+        let receipts = [
+            named(Some("0123456789abcdef5000008"), None, ReceiptState::Delivered),
+            named(Some("other-5000009"), None, ReceiptState::Delivered),
+            named(None, Some("SM5000011"), ReceiptState::Undelivered),
+        ];
+        let added = store.receipts().add(PROVIDER, &receipts, NOW).await;
+        assert_eq!(added.expect("applied").matched, 3);
+        let mut pages = store.report().undelivered(CampaignFilter::All).await.expect("read");
+        let page = store.report().next_undelivered(&mut pages, 10).await.expect("read");
+        assert_eq!(page.len(), 1);
+        let is_own = |run: &Run| {
+            let values = format!("{:?}", run.values);
+            let has_value =
+                ["5000008", "5000009", "5000011"].iter().any(|value| values.contains(value));
+            has_value || run.sql.contains("delivery_state = '")
+        };
+        let plans: Vec<String> = store
+            .ran()
+            .iter()
+            .filter(|run| run.sql.starts_with("SELECT") && is_own(run))
+            .map(|run| plan(queue, run))
+            .collect();
+        for found in &plans {
+            for slow in
+                ["Seq Scan", "SCAN ", "\tALL\t", "Table scan on sms", "Table scan on receipt"]
+            {
+                assert!(!found.contains(slow), "{plans:#?}");
             }
-            let (other, undelivered) = match queue.db.kind {
-                Kind::Sqlite => ("sms_sent_other_reference", "sms_sent_delivery"),
-                Kind::Postgres => ("sms_sent_other_reference", "sms_sent_undelivered"),
-                // MySQL prefers the second one.
-                Kind::Mysql => ("sms_sent_reference", "sms_sent_delivery|sms_sent_awaiting"),
-            };
-            for index in [
-                other,
-                undelivered,
-                "sms_sent_message",
-                "receipt_due_reference",
-                "receipt_due_message_id",
-            ] {
-                let mut indexes = index.split('|');
-                let is_used = indexes.any(|name| plans.iter().any(|found| found.contains(name)));
-                assert!(is_used, "{index}: {plans:#?}");
-            }
-        })
-        .await;
+        }
+        let (other, undelivered) = match queue.db.kind {
+            Kind::Sqlite => ("sms_sent_other_reference", "sms_sent_delivery"),
+            Kind::Postgres => ("sms_sent_other_reference", "sms_sent_undelivered"),
+            // MySQL prefers the second one.
+            Kind::Mysql => ("sms_sent_reference", "sms_sent_delivery|sms_sent_awaiting"),
+        };
+        for index in [
+            other,
+            undelivered,
+            "sms_sent_message",
+            "receipt_due_reference",
+            "receipt_due_message_id",
+        ] {
+            let mut indexes = index.split('|');
+            let is_used = indexes.any(|name| plans.iter().any(|found| found.contains(name)));
+            assert!(is_used, "{index}: {plans:#?}");
+        }
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn receipts_find_unknown_messages_by_an_index() {
-    recording(async || {
-        on_every_engine(async |queue| {
-            many_unknown(queue).await;
-            let store = recorded_store(queue).await;
-            let receipts = ["reference-7", "reference-39999"].map(|reference| Receipt {
-                reference: Some(reference.to_owned()),
-                message_id: None,
-                phone: None,
-                state: ReceiptState::Delivered,
-                failure: None,
-                at: None,
-                part: None,
-            });
-            let added = store.receipts().add(PROVIDER, &receipts, after(90)).await;
-            assert_eq!(added.expect("applied").sent, 2);
-            let ran = recorded();
-            let of_queue = |run: &&Run| run.has("reference-7") && run.sql.contains("state = 2");
-            let ran: Vec<&Run> = ran.iter().filter(of_queue).collect();
-            assert_eq!(ran.len(), 1, "{ran:?}");
-            let found = plan(queue, ran[0]);
-            assert!(found.contains("sms_unknown_reference"), "{found}");
-            // The time span is asked for each pass.
-            let tried = TriedAt { provider: PROVIDER, is_default: true };
-            let ever = Timestamp::from_millis(0)..=after(3_600);
-            let span = store.receipts().unknown_span(tried, None, &ever).await;
-            assert!(span.expect("a span").is_some());
-            let ran = recorded();
-            let of_queue = |run: &&Run| run.has(PROVIDER) && run.sql.contains("state = 2");
-            let ran: Vec<&Run> = ran.iter().filter(of_queue).collect();
-            assert_eq!(ran.len(), 2, "{ran:?}");
-            for run in ran {
-                let found = plan(queue, run);
-                assert!(found.contains("sms_unknown_claimed"), "{found}");
-            }
-        })
-        .await;
+    on_every_engine(async |queue| {
+        many_unknown(queue).await;
+        let store = RecordedStore::open(queue).await;
+        let receipts = ["reference-7", "reference-39999"].map(|reference| Receipt {
+            reference: Some(reference.to_owned()),
+            message_id: None,
+            phone: None,
+            state: ReceiptState::Delivered,
+            failure: None,
+            at: None,
+            part: None,
+        });
+        let added = store.receipts().add(PROVIDER, &receipts, after(90)).await;
+        assert_eq!(added.expect("applied").sent, 2);
+        let ran = store.ran();
+        let of_queue = |run: &&Run| run.has("reference-7") && run.sql.contains("state = 2");
+        let ran: Vec<&Run> = ran.iter().filter(of_queue).collect();
+        assert_eq!(ran.len(), 1, "{ran:?}");
+        let found = plan(queue, ran[0]);
+        assert!(found.contains("sms_unknown_reference"), "{found}");
+        // The time span is asked for each pass.
+        let tried = TriedAt { provider: PROVIDER, is_default: true };
+        let ever = Timestamp::from_millis(0)..=after(3_600);
+        let span = store.receipts().unknown_span(tried, None, &ever).await;
+        assert!(span.expect("a span").is_some());
+        let ran = store.ran();
+        let of_queue = |run: &&Run| run.has(PROVIDER) && run.sql.contains("state = 2");
+        let ran: Vec<&Run> = ran.iter().filter(of_queue).collect();
+        assert_eq!(ran.len(), 2, "{ran:?}");
+        for run in ran {
+            let found = plan(queue, run);
+            assert!(found.contains("sms_unknown_claimed"), "{found}");
+        }
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn message_is_found_in_any_table_by_its_id() {
-    recording(async || {
-        on_every_engine(async |queue| {
-            many_awaiting(queue).await;
-            let mut client = queue.db.client();
-            client.run(
-                "INSERT INTO sms_failed (id, campaign_id, phone, content, params, class, reason, attempts, claim, \
-                 created_at, failed_at) SELECT id + 100000, 1, phone, 'hello', '{}', 'recipient', 'why', 1, 1, 1, 1 \
-                 FROM sms_sent",
-            );
-            client.run(
-                "INSERT INTO sms (id, phone, content, due_at, created_at) SELECT id + 200000, phone, 'hello', 1, 1 \
-                 FROM sms_sent",
-            );
-            for table in ["sms", "sms_failed"] {
-                analyze(&mut client, queue.db.kind, table);
+    on_every_engine(async |queue| {
+        many_awaiting(queue).await;
+        let mut client = queue.db.client();
+        client.run(
+            "INSERT INTO sms_failed (id, campaign_id, phone, content, params, class, reason, attempts, claim, \
+             created_at, failed_at) SELECT id + 100000, 1, phone, 'hello', '{}', 'recipient', 'why', 1, 1, 1, 1 \
+             FROM sms_sent",
+        );
+        client.run(
+            "INSERT INTO sms (id, phone, content, due_at, created_at) SELECT id + 200000, phone, 'hello', 1, 1 \
+             FROM sms_sent",
+        );
+        for table in ["sms", "sms_failed"] {
+            analyze(&mut client, queue.db.kind, table);
+        }
+        let store = RecordedStore::open(queue).await;
+        let own = i64::try_from(OWN).expect("a number");
+        let ids = [own + 8, own + 100_008, own + 200_008];
+        for id in ids {
+            for posted_by in [None, Some("ann")] {
+                let found = store.report().find_sms(SmsFilter::Id(id), posted_by, 1).await;
+                let expected = usize::from(posted_by.is_none());
+                assert_eq!(found.expect("read").len(), expected);
             }
-            let store = recorded_store(queue).await;
-            let own = i64::try_from(OWN).expect("a number");
-            let ids = [own + 8, own + 100_008, own + 200_008];
-            for id in ids {
-                for posted_by in [None, Some("ann")] {
-                    let found = store.report().find_sms(SmsFilter::Id(id), posted_by, 1).await;
-                    let expected = usize::from(posted_by.is_none());
-                    assert_eq!(found.expect("read").len(), expected);
+        }
+        assert_eq!(store.imports().origins(&ids).await.expect("read").len(), 3);
+        let at = Timestamp::from_millis(0);
+        assert_eq!(store.created_after(&ids, at).await.expect("read").len(), 3);
+        let ran = store.ran();
+        let is_own = |run: &&Run| {
+            let values = format!("{:?}", run.values);
+            run.sql.contains("message") && ["5000008", "5100008", "5200008"]
+                .iter()
+                .any(|id| values.contains(id))
+        };
+        let ran: Vec<&Run> = ran.iter().filter(is_own).collect();
+        assert!(ran.len() >= 8, "{ran:#?}");
+        for run in ran {
+            if queue.db.kind == Kind::Mysql {
+                let read = rows_read(&mut client, run);
+                assert!(read < 50, "{read} rows: {}", run.sql);
+            } else {
+                // The rows that the view returns are read one by one.
+                let found = plan(queue, run).replace("SCAN sms_message", "");
+                for slow in ["Seq Scan on sms", "SCAN sms"] {
+                    assert!(!found.contains(slow), "{found}");
                 }
             }
-            assert_eq!(store.imports().origins(&ids).await.expect("read").len(), 3);
-            let at = Timestamp::from_millis(0);
-            assert_eq!(store.created_after(&ids, at).await.expect("read").len(), 3);
-            let ran = recorded();
-            let is_own = |run: &&Run| {
-                let values = format!("{:?}", run.values);
-                run.sql.contains("message") && ["5000008", "5100008", "5200008"]
-                    .iter()
-                    .any(|id| values.contains(id))
-            };
-            let is_of_engine =
-                |run: &&Run| run.sql.contains('"') == (queue.db.kind == Kind::Postgres);
-            let ran: Vec<&Run> = ran.iter().filter(is_own).filter(is_of_engine).collect();
-            assert!(ran.len() >= 8, "{ran:#?}");
-            for run in ran {
-                if queue.db.kind == Kind::Mysql {
-                    let read = rows_read(&mut client, run);
-                    assert!(read < 50, "{read} rows: {}", run.sql);
-                } else {
-                    // The rows that the view returns are read one by one.
-                    let found = plan(queue, run).replace("SCAN sms_message", "");
-                    for slow in ["Seq Scan on sms", "SCAN sms"] {
-                        assert!(!found.contains(slow), "{found}");
-                    }
-                }
-            }
-        })
-        .await;
+        }
     })
     .await;
 }
@@ -477,114 +469,103 @@ async fn message_is_found_in_any_table_by_its_id() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn queued_campaigns_are_found_by_an_index() {
     const IDLE: usize = 500;
-    recording(async || {
-        on_every_engine(async |queue| {
-            let spring = many_unknown(queue).await;
-            let mut client = queue.db.client();
-            client.run(&format!(
-                "INSERT INTO campaign (name) SELECT DISTINCT CAST(id % {IDLE} AS CHAR(9)) FROM sms"
-            ));
-            let autumn = queue.campaign("autumn").await;
-            queue.import(autumn, rows(0..20)).await;
-            let store = recorded_store(queue).await;
-            let queued = store.queued_campaigns().await.expect("read");
-            let queued: Vec<(i64, bool, bool)> = queued
-                .iter()
-                .map(|queued| (queued.campaign.id, queued.is_unfinished(), queued.has_unknown))
-                .collect();
-            assert_eq!(queued, [(spring, true, true), (autumn, true, false)]);
-            let ran = recorded();
-            let [run] =
-                ran.iter().filter(|run| run.sql.contains("AS queue")).collect::<Vec<_>>()[..]
-            else {
-                panic!("{ran:?}");
-            };
-            match queue.db.kind {
-                Kind::Sqlite => {
-                    let found = plan(queue, run);
-                    for line in found.lines().filter(|line| line.contains("sms")) {
-                        assert!(line.contains("USING COVERING INDEX sms_due"), "{found}");
-                    }
-                }
-                Kind::Postgres => {
-                    let explain =
-                        "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF, BUFFERS OFF)";
-                    let found = client.run(&format!("{explain} {}", run.with_values()));
-                    let found = found.join("\n");
-                    assert!(!found.contains("Seq Scan on sms"), "{found}");
-                    let most: f64 = numbers(&found, "rows=").into_iter().fold(0.0, f64::max);
-                    assert!((1.0..=3.0).contains(&most), "{found}");
-                    let passed_over: f64 = numbers(&found, "Rows Removed by Filter: ").iter().sum();
-                    assert!(passed_over <= 1.0, "{found}");
-                }
-                Kind::Mysql => {
-                    let read = rows_read(&mut client, run);
-                    assert!(read < 3 * IDLE, "{read} rows: {}", run.sql);
+    on_every_engine(async |queue| {
+        let spring = many_unknown(queue).await;
+        let mut client = queue.db.client();
+        client.run(&format!(
+            "INSERT INTO campaign (name) SELECT DISTINCT CAST(id % {IDLE} AS CHAR(9)) FROM sms"
+        ));
+        let autumn = queue.campaign("autumn").await;
+        queue.import(autumn, rows(0..20)).await;
+        let store = RecordedStore::open(queue).await;
+        let queued = store.queued_campaigns().await.expect("read");
+        let queued: Vec<(i64, bool, bool)> = queued
+            .iter()
+            .map(|queued| (queued.campaign.id, queued.is_unfinished(), queued.has_unknown))
+            .collect();
+        assert_eq!(queued, [(spring, true, true), (autumn, true, false)]);
+        let ran = store.ran();
+        let [run] = ran.iter().filter(|run| run.sql.contains("AS queue")).collect::<Vec<_>>()[..]
+        else {
+            panic!("{ran:?}");
+        };
+        match queue.db.kind {
+            Kind::Sqlite => {
+                let found = plan(queue, run);
+                for line in found.lines().filter(|line| line.contains("sms")) {
+                    assert!(line.contains("USING COVERING INDEX sms_due"), "{found}");
                 }
             }
-        })
-        .await;
+            Kind::Postgres => {
+                let explain = "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF, BUFFERS OFF)";
+                let found = client.run(&format!("{explain} {}", run.with_values()));
+                let found = found.join("\n");
+                assert!(!found.contains("Seq Scan on sms"), "{found}");
+                let most: f64 = numbers(&found, "rows=").into_iter().fold(0.0, f64::max);
+                assert!((1.0..=3.0).contains(&most), "{found}");
+                let passed_over: f64 = numbers(&found, "Rows Removed by Filter: ").iter().sum();
+                assert!(passed_over <= 1.0, "{found}");
+            }
+            Kind::Mysql => {
+                let read = rows_read(&mut client, run);
+                assert!(read < 3 * IDLE, "{read} rows: {}", run.sql);
+            }
+        }
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn late_acceptance_searches_no_queue_for_its_key() {
-    recording(async || {
-        on_every_engine(async |queue| {
-            let spring = queue.campaign("spring").await;
-            queue.import(spring, rows(OWN..OWN + 1)).await;
-            let worker = queue.worker().await;
-            let sms = queue.claim_one(worker.id, spring).await;
-            queue.settle(&sms, again()).await;
-            queue.cancel(spring).await;
-            queue.set_state(spring, CampaignStatus::Active).await;
-            // With the same key.
-            queue.import(spring, rows(OWN..OWN + 1)).await;
-            let store = recorded_store(queue).await;
-            let late = Settlement {
-                id: sms.id,
-                claim: sms.claim,
-                provider: PROVIDER.to_owned(),
-                transition: sent(),
-            };
-            let commit = CommitBatch { settlements: vec![late], ..commit_batch(worker.id, NOW) };
-            let done = store.commit(&commit).await.expect("a commit");
-            assert_eq!(done.settled, [Settled::Late]);
-            let ran = recorded();
-            let by_key = ran.iter().filter(|run| run.has(&phone(OWN)));
-            let by_key: Vec<&Run> = by_key.filter(|run| !run.sql.starts_with("INSERT")).collect();
-            assert!(!by_key.is_empty());
-            for run in by_key {
-                assert!(run.sql.contains("UPDATE") && run.sql.contains("sms_key"), "{run:?}");
-            }
-        })
-        .await;
+    on_every_engine(async |queue| {
+        let spring = queue.campaign("spring").await;
+        queue.import(spring, rows(OWN..OWN + 1)).await;
+        let worker = queue.worker().await;
+        let sms = queue.claim_one(worker.id, spring).await;
+        queue.settle(&sms, again()).await;
+        queue.cancel(spring).await;
+        queue.set_state(spring, CampaignStatus::Active).await;
+        // With the same key.
+        queue.import(spring, rows(OWN..OWN + 1)).await;
+        let store = RecordedStore::open(queue).await;
+        let late = Settlement {
+            id: sms.id,
+            claim: sms.claim,
+            provider: PROVIDER.to_owned(),
+            transition: sent(),
+        };
+        let commit = CommitBatch { settlements: vec![late], ..commit_batch(worker.id, NOW) };
+        let done = store.commit(&commit).await.expect("a commit");
+        assert_eq!(done.settled, [Settled::Late]);
+        let ran = store.ran();
+        let by_key = ran.iter().filter(|run| run.has(&phone(OWN)));
+        let by_key: Vec<&Run> = by_key.filter(|run| !run.sql.starts_with("INSERT")).collect();
+        assert!(!by_key.is_empty());
+        for run in by_key {
+            assert!(run.sql.contains("UPDATE") && run.sql.contains("sms_key"), "{run:?}");
+        }
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn purge_of_a_person_searches_without_a_lock() {
-    recording(async || {
-        on_every_engine(async |queue| {
-            let spring = queue.campaign("spring").await;
-            queue.import(spring, rows(OWN..OWN + 9)).await;
-            let store = recorded_store(queue).await;
-            let person = store.purge_person(&[phone(OWN + 7)], NOW, Audited::unrecorded()).await;
-            assert_eq!(person.expect("deleted").cancelled, 1);
-            let ran = recorded();
-            let (mut searched, mut locked) = (0, 0);
-            for run in ran.iter().filter(|run| run.has(&phone(OWN + 7))) {
-                // Only the dedupe key and the starts, by their primary keys.
-                let by_key = run.sql.contains("sms_key") || run.sql.contains("recipient_start");
-                locked += usize::from(run.in_transaction && !by_key);
-                searched += usize::from(!run.in_transaction);
-            }
-            assert_eq!(locked, 0, "{ran:#?}");
-            assert!(searched >= 4, "{ran:#?}");
-        })
-        .await;
+    on_every_engine(async |queue| {
+        let spring = queue.campaign("spring").await;
+        queue.import(spring, rows(OWN..OWN + 9)).await;
+        let store = RecordedStore::open(queue).await;
+        let person = store.purge_person(&[phone(OWN + 7)], NOW, Audited::unrecorded()).await;
+        assert_eq!(person.expect("deleted").cancelled, 1);
+        let ran = store.ran();
+        let (mut searched, mut locked) = (0, 0);
+        for run in ran.iter().filter(|run| run.has(&phone(OWN + 7))) {
+            // Only the dedupe key and the starts, by their primary keys.
+            let by_key = run.sql.contains("sms_key") || run.sql.contains("recipient_start");
+            locked += usize::from(run.in_transaction && !by_key);
+            searched += usize::from(!run.in_transaction);
+        }
+        assert_eq!(locked, 0, "{ran:#?}");
+        assert!(searched >= 4, "{ran:#?}");
     })
     .await;
 }
@@ -601,29 +582,25 @@ fn plain(sql: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn explained_statements_are_those_of_claims() {
-    recording(async || {
-        on_every_server(async |queue| {
-            let (spring, worker) = queue.queued_with_worker(20).await;
-            recorded();
-            let store = Store::open(&queue.db.url, Access::Existing).await.expect("a database");
-            // More than the remaining messages with the same due time.
-            for want in [2, 30] {
-                let claiming = CommitBatch {
-                    claims: vec![claim_of(&[(spring, want)])],
-                    ..commit_batch(worker.id, NOW)
-                };
-                store.commit(&claiming).await.expect("a commit");
-            }
-            let run: BTreeSet<String> = recorded().iter().map(|run| plain(&run.sql)).collect();
-            for (statement, _) in STATEMENTS {
-                let statement = match queue.db.kind {
-                    Kind::Mysql => statement.to_owned(),
-                    Kind::Sqlite | Kind::Postgres => statement.replace(HINT, ""),
-                };
-                assert!(run.contains(&plain(&statement)), "{statement}: {run:#?}");
-            }
-        })
-        .await;
+    on_every_server(async |queue| {
+        let (spring, worker) = queue.queued_with_worker(20).await;
+        let store = RecordedStore::open(queue).await;
+        // More than the remaining messages with the same due time.
+        for want in [2, 30] {
+            let claiming = CommitBatch {
+                claims: vec![claim_of(&[(spring, want)])],
+                ..commit_batch(worker.id, NOW)
+            };
+            store.commit(&claiming).await.expect("a commit");
+        }
+        let run: BTreeSet<String> = store.ran().iter().map(|run| plain(&run.sql)).collect();
+        for (statement, _) in STATEMENTS {
+            let statement = match queue.db.kind {
+                Kind::Mysql => statement.to_owned(),
+                Kind::Sqlite | Kind::Postgres => statement.replace(HINT, ""),
+            };
+            assert!(run.contains(&plain(&statement)), "{statement}: {run:#?}");
+        }
     })
     .await;
 }

@@ -41,7 +41,8 @@ pub(super) use dialect::{AnyEngine, Dialect};
 pub(super) use error::{DatabaseError, QueryResult, sqlite_message};
 pub(super) use in_dialect::{in_dialect, statement_in_dialect};
 pub(super) use mysql::foreign_client as mysql_client;
-pub use observer::{ObservedStatement, Observer, observe_connections};
+use observer::MakeObserver;
+pub use observer::{ObservedStatement, Observer};
 pub use pool::all_closed;
 pub(super) use pool::{CONNECT_TIMEOUT, Location, Pool};
 use postgres::PostgresSession;
@@ -150,7 +151,7 @@ impl From<DatabaseError> for ConnectError {
 
 impl Connection {
     fn new(driver: Driver) -> Self {
-        Self { driver, observer: observer::of_new_connection() }
+        Self { driver, observer: None }
     }
 
     /// Another handle to this connection to PostgreSQL, whose statements are sent without waiting for the answers of
@@ -173,12 +174,6 @@ impl Connection {
 
     pub(super) fn is_sqlite(&self) -> bool {
         self.dialect() == Dialect::Sqlite
-    }
-
-    /// Shows what is run from now on to an observer.
-    #[cfg(test)]
-    pub(super) fn observe_with(&mut self, observer: Observer) {
-        self.observer = Some(observer);
     }
 
     fn observe(&self, statement: impl Into<ObservedStatement>) {

@@ -1,10 +1,10 @@
 //! Shows what is run on connections to an observer, for tests of how a database runs it.
 
 use std::sync::Arc;
-use std::sync::{PoisonError, RwLock};
 
 use super::statement::Statement;
 use super::values::Value;
+use crate::Store;
 
 /// What is run on one connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,17 +19,18 @@ pub struct ObservedStatement {
 /// Gets everything that is run on a connection.
 pub type Observer = Arc<dyn Fn(ObservedStatement) + Send + Sync>;
 
-static MAKE: RwLock<Option<fn() -> Observer>> = RwLock::new(None);
+/// Makes an observer for each new connection.
+pub(super) type MakeObserver = Box<dyn Fn() -> Observer + Send + Sync>;
 
-/// Gives each connection of this process that is opened from now on an observer that `make` makes.
-pub fn observe_connections(make: Option<fn() -> Observer>) {
-    *MAKE.write().unwrap_or_else(PoisonError::into_inner) = make;
-}
-
-/// The observer of a new connection.
-pub(super) fn of_new_connection() -> Option<Observer> {
-    let make = MAKE.read().unwrap_or_else(PoisonError::into_inner);
-    make.map(|make| make())
+impl Store {
+    /// Gives each connection that this store opens from now on an observer that `make` makes.
+    ///
+    /// # Panics
+    ///
+    /// Where the store is observed already.
+    pub fn observe(&self, make: impl Fn() -> Observer + Send + Sync + 'static) {
+        self.pool.observe(Box::new(make));
+    }
 }
 
 impl From<&str> for ObservedStatement {

@@ -2,7 +2,7 @@
 //! written; SQLite has one connection that writes and one that reads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{LazyLock, Mutex};
+use std::sync::{LazyLock, Mutex, OnceLock};
 use std::time::Duration;
 
 use smsq_process::boxed;
@@ -12,7 +12,7 @@ use super::dialect::Dialect;
 use super::error::DatabaseError;
 use super::sqlite::SqliteFile;
 use super::url::{ServerKind, ServerUrl};
-use super::{ConnectError, Connection, Driver, mysql, postgres, sqlite};
+use super::{ConnectError, Connection, Driver, MakeObserver, mysql, postgres, sqlite};
 use crate::error::{StoreError, StoreErrorKind};
 #[cfg(any(test, feature = "testing"))]
 use crate::testing::StillTime;
@@ -54,6 +54,8 @@ pub(crate) struct Pool {
     connections: Vec<IdleConnections>,
     /// The host that was used last. All connections use the same host while it works.
     current: AtomicUsize,
+    /// For tests.
+    observe: OnceLock<MakeObserver>,
 }
 
 struct IdleConnections {
@@ -96,7 +98,14 @@ impl Pool {
             name,
             connections: limits.into_iter().map(IdleConnections::new).collect(),
             current: AtomicUsize::new(0),
+            observe: OnceLock::new(),
         }
+    }
+
+    pub(super) fn observe(&self, make: MakeObserver) {
+        assert!(self.observe.set(make).is_ok(), "it is observed already");
+        // These have no observer.
+        self.close_idle();
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -149,13 +158,9 @@ impl Pool {
         #[cfg(any(test, feature = "testing"))]
         let still = self.server().and_then(|_| StillTime::begin());
         let idle = connections.idle.lock().ok().and_then(|mut idle| idle.pop());
-        let connection = match (idle, &self.location) {
-            (Some(connection), _) => connection,
-            (None, Location::Server(url)) => self.connect(url).await?,
-            (None, Location::File(file)) => {
-                let connected = sqlite::in_place(|| file.connect(purpose == Purpose::Read))?;
-                Connection::new(Driver::Sqlite(Box::new(connected)))
-            }
+        let connection = match idle {
+            Some(connection) => connection,
+            None => self.open(purpose).await?,
         };
         Ok(PooledConnection {
             pool: self,
@@ -165,6 +170,18 @@ impl Pool {
             #[cfg(any(test, feature = "testing"))]
             _still: still,
         })
+    }
+
+    async fn open(&self, purpose: Purpose) -> Result<Connection, StoreError> {
+        let mut connection = match &self.location {
+            Location::Server(url) => self.connect(url).await?,
+            Location::File(file) => {
+                let connected = sqlite::in_place(|| file.connect(purpose == Purpose::Read))?;
+                Connection::new(Driver::Sqlite(Box::new(connected)))
+            }
+        };
+        connection.observer = self.observe.get().map(|make| make());
+        Ok(connection)
     }
 
     /// Closes the connections that are not in use.

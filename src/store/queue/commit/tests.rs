@@ -55,15 +55,14 @@ fn batch(worker_id: i64, want: u32) -> CommitBatch {
 /// The statements of a connection.
 type Observed = Arc<Mutex<Vec<ObservedStatement>>>;
 
-/// Observes the connection that writes.
-async fn observe(store: &Store) -> Observed {
+/// Observes the connections of a store.
+fn observe(store: &Store) -> Observed {
     let observed = Observed::default();
     let seen = Arc::clone(&observed);
-    let mut pooled = store.pool.take(Purpose::Write).await.expect("a connection");
-    pooled.connection().observe_with(Arc::new(move |statement| {
-        seen.lock().expect("one thread").push(statement);
-    }));
-    pooled.give_back();
+    store.observe(move || {
+        let seen = Arc::clone(&seen);
+        Arc::new(move |statement| seen.lock().expect("one thread").push(statement))
+    });
     observed
 }
 
@@ -78,7 +77,7 @@ async fn queued(count: u64) -> (Store, i64, Observed, tempfile::TempDir) {
     let folder = tempfile::tempdir().expect("a folder");
     let url = format!("sqlite://{}", folder.path().join("smsq.db").display());
     let store = Store::open(&url, Access::Create).await.expect("a database");
-    let observed = observe(&store).await;
+    let observed = observe(&store);
     let worker = NewWorker {
         host: "host".to_owned(),
         boot_id: "boot".to_owned(),
