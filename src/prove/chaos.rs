@@ -149,14 +149,20 @@ impl<'a> Chaos<'a> {
         Ok(())
     }
 
-    /// Waits until none is left.
+    /// Waits until none is left. As long as requests arrive at the gateways, the machine is only slow.
     async fn wait_while(
         &mut self,
         left: impl Fn(&Self) -> Option<&Process>,
     ) -> Result<(), ProveError> {
-        let deadline = Instant::now() + self.world.patience;
+        let mut deadline = Instant::now() + self.world.patience;
+        let mut arrived = 0;
         loop {
             self.reap().await?;
+            self.world.update_logs()?;
+            if self.world.arrived() > arrived {
+                arrived = self.world.arrived();
+                deadline = Instant::now() + self.world.patience;
+            }
             let Some(process) = left(self) else {
                 return Ok(());
             };

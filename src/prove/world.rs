@@ -273,6 +273,11 @@ impl World {
         self.logs.iter_mut().try_for_each(LogFile::update)
     }
 
+    /// How many requests the gateways have logged.
+    pub(super) fn arrived(&self) -> usize {
+        self.logs.iter().map(|file| file.log.arrivals.len()).sum()
+    }
+
     /// Adds a line to the history.
     pub(super) fn record(&mut self, what: &str) {
         let now = jiff::Timestamp::now();

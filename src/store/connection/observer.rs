@@ -28,6 +28,7 @@ impl Store {
     /// # Panics
     ///
     /// Where the store is observed already.
+    #[doc(hidden)]
     pub fn observe(&self, make: impl Fn() -> Observer + Send + Sync + 'static) {
         self.pool.observe(Box::new(make));
     }
