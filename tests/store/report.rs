@@ -1,6 +1,7 @@
 //! The queries of reports on every database.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rlibphonenumber::{PHONE_NUMBER_UTIL, PhoneNumberFormat, PhoneNumberType};
@@ -8,7 +9,7 @@ use smsq_lifecycle::Transition;
 use smsq_message::phone::{self, Phone};
 use smsq_message::sms::{Class, Failure};
 use smsq_store::report::Outcomes;
-use smsq_store::{CampaignFilter, ImportTexts};
+use smsq_store::{CampaignFilter, ImportTexts, ObservedStatement};
 
 use super::test_queue::{NOW, after, on_every_engine, sent, unknown};
 
@@ -19,6 +20,30 @@ fn sent_row(id: i64, phone: &str, provider: &str, segments: i64, accepted: i64, 
          claim, created_at, sent_at) VALUES ({id}, 2, '{phone}', '{provider}', 'SM{id}', {segments}, 1, \
          {accepted}, 1, {at}, {at});"
     )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn campaign_that_is_added_meanwhile_is_not_missing() {
+    on_every_engine(async |queue| {
+        let client = Arc::new(Mutex::new(Some(queue.db.client())));
+        // After the campaigns are read, and before their messages.
+        let add = move |statement: ObservedStatement| {
+            if statement.sql.contains("min(")
+                && let Some(mut client) = client.lock().expect("one thread").take()
+            {
+                client.run("INSERT INTO campaign (id, name) VALUES (77, 'added')");
+                client.run(
+                    "INSERT INTO sms (campaign_id, phone, content, due_at, created_at) \
+                     VALUES (77, '+447400123456', 'hello', 1, 1), (78, '+447400123456', 'hello', 1, 1)",
+                );
+            }
+        };
+        queue.store.observe(move || Arc::new(add.clone()));
+        let missing = queue.store.report().without_campaign().await.expect("read");
+        assert_eq!(missing, [(78, 1)]);
+        queue.db.client().run("DELETE FROM sms WHERE campaign_id = 78");
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -268,9 +268,9 @@ SELECT COUNT(*) FROM `sms` WHERE ((((`sms`.`campaign_id` = ?) AND (`sms`.`state`
 
 SELECT COUNT(*) FROM `sms` WHERE ((`sms`.`campaign_id` = ?) AND (`sms`.`state` = 0));
 
-SELECT COUNT(*) FROM `sms` WHERE ((`sms`.`state` = ?) AND (`sms`.`claimed_at` < ?));
+SELECT COUNT(*) FROM `sms` WHERE ((`sms`.`campaign_id` = ?) AND NOT (EXISTS (SELECT `campaign`.`id`, `campaign`.`name`, `campaign`.`provider`, `campaign`.`sender`, `campaign`.`rate`, `campaign`.`priority`, `campaign`.`state`, `campaign`.`state_reason`, `campaign`.`unique_by`, `campaign`.`created_at`, `campaign`.`send_window`, `campaign`.`budget`, `campaign`.`approval`, `campaign`.`approval_reason` FROM `campaign` WHERE (`campaign`.`id` = ?))));
 
-SELECT COUNT(*) FROM `sms` WHERE (`sms`.`campaign_id` = ?);
+SELECT COUNT(*) FROM `sms` WHERE ((`sms`.`state` = ?) AND (`sms`.`claimed_at` < ?));
 
 SELECT COUNT(*) FROM `suppression`;
 

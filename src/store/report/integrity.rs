@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use diesel::dsl::count_star;
+use diesel::dsl::{count_star, exists, not};
 use diesel::sql_types::Integer;
 use smsq_message::sms::State;
 use smsq_process::boxed;
@@ -12,7 +12,7 @@ use crate::connection::prelude::*;
 use crate::error::StoreError;
 use crate::queue::workers::Worker;
 use crate::tables::campaign_filter::CampaignFilter;
-use crate::tables::schema::{import, purged, sms, sms_failed, sms_sent};
+use crate::tables::schema::{campaign, import, purged, sms, sms_failed, sms_sent};
 use crate::tables::values::PLAIN;
 use crate::{ReportStore, positive};
 
@@ -121,9 +121,13 @@ impl ReportStore<'_> {
             };
             last = id;
             if !campaigns.contains(&id) {
-                let count: i64 =
-                    self.read_one(sms::table.filter(sms::campaign_id.eq(id)).count()).await?;
-                found.push((id, positive(count)));
+                // It may have been added since: a campaign is there before its messages.
+                let is_there = exists(campaign::table.filter(campaign::id.eq(id)));
+                let of_campaign = sms::table.filter(sms::campaign_id.eq(id));
+                let count: i64 = self.read_one(of_campaign.filter(not(is_there)).count()).await?;
+                if count > 0 {
+                    found.push((id, positive(count)));
+                }
             }
         }
     }
