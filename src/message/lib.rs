@@ -3,7 +3,6 @@
 pub mod activity;
 pub mod age;
 pub mod budget;
-#[cfg(feature = "diesel")]
 pub mod defect;
 pub mod event;
 pub mod instant;
