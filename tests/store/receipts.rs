@@ -6,7 +6,7 @@ use std::time::Duration;
 use smsq_lifecycle::Transition;
 use smsq_message::receipt::{Receipt, ReceiptPart, ReceiptState};
 use smsq_message::sms::{Acceptance, Class, Failure, Sms, Timestamp};
-use smsq_store::{Audited, PullLease, Purge, ReceiptsApplied, TriedAt};
+use smsq_store::{Audited, PullLease, Purge, ReceiptsApplied, ResendReason, TriedAt};
 
 use super::test_queue::{
     NOW, PROVIDER, TestQueue, after, again, failure, on_every_engine, phone, sent, unknown,
@@ -525,6 +525,28 @@ async fn receipt_of_a_refused_attempt_shows_that_it_was_accepted() {
         assert_eq!(counts, [2, 1, 1], "the first one was sent twice");
         assert_eq!(receive(queue, &delivered).await.sent, 0, "it is counted once");
         assert_eq!(first.iter().map(accepted).collect::<Vec<_>>(), counts);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn receipt_of_a_reference_that_is_sent_again_counts_once() {
+    on_every_engine(async |queue| {
+        let (spring, worker, first) = queue.one_claimed().await;
+        queue.settle(&first, unknown()).await;
+        let (id, claim) = (first.id, first.claim);
+        let absent = queue.store.requeue_message(id, claim, ResendReason::Absent, 0, NOW);
+        assert!(absent.await.expect("put back"));
+        let second = queue.claim_one(worker.id, spring).await;
+        assert_eq!((&second.reference, second.claim), (&first.reference, first.claim + 1));
+        // It overtakes the answer.
+        let delivered = [receipt(&second, ReceiptState::Delivered)];
+        let applied = receive(queue, &delivered).await;
+        assert_eq!((applied.matched, applied.sent, stored(queue)), (0, 0, 1));
+        queue.settle(&second, accepted(&second)).await;
+        assert_eq!(apply(queue, after(7)).await.matched, 1);
+        assert_eq!(state(queue, &second), "delivered");
+        assert_eq!(word(queue, "accepted", second.id), text("1"));
     })
     .await;
 }

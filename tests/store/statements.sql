@@ -871,6 +871,8 @@ SELECT `sms`.`id`, `sms`.`phone`, `sms`.`segments`, `sms`.`claimed_provider`, `s
 -- PostgreSQL: SELECT "sms"."id", "sms"."phone", "sms"."segments", "sms"."claimed_provider", "sms"."state", "sms"."in_doubt" FROM "sms" WHERE ((("sms"."id" = ANY($1)) AND (sms.state IN (1, 2) OR sms.in_doubt)) AND sms.reserved_month IS NULL) ORDER BY "sms"."id" FOR UPDATE
 -- MySQL: SELECT `sms`.`id`, `sms`.`phone`, `sms`.`segments`, `sms`.`claimed_provider`, `sms`.`state`, `sms`.`in_doubt` FROM `sms` WHERE (((`sms`.`id` IN (…)) AND (sms.state IN (1, 2) OR sms.in_doubt)) AND sms.reserved_month IS NULL) ORDER BY `sms`.`id` FOR UPDATE
 
+SELECT `sms`.`id`, `sms`.`reference`, `sms`.`claimed_provider` FROM `sms` WHERE ((`sms`.`id` IN (…)) AND (`sms`.`state` = ?));
+
 SELECT `sms`.`id`, `sms`.`state`, `sms`.`claim`, `sms`.`in_doubt`, `sms`.`claimed_provider`, `sms`.`worker_id`, `sms`.`reference` FROM `sms` WHERE (`sms`.`id` IN (…)) ORDER BY `sms`.`id`;
 -- PostgreSQL: SELECT "sms"."id", "sms"."state", "sms"."claim", "sms"."in_doubt", "sms"."claimed_provider", "sms"."worker_id", "sms"."reference" FROM "sms" WHERE ("sms"."id" = ANY($1)) ORDER BY "sms"."id" FOR UPDATE
 -- MySQL: SELECT `sms`.`id`, `sms`.`state`, `sms`.`claim`, `sms`.`in_doubt`, `sms`.`claimed_provider`, `sms`.`worker_id`, `sms`.`reference` FROM `sms` WHERE (`sms`.`id` IN (…)) ORDER BY `sms`.`id` FOR UPDATE

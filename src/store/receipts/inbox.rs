@@ -19,7 +19,7 @@ use smsq_lifecycle::{AttemptOutcome, Settled, Settlement, Transition};
 use smsq_message::event::Subscriptions;
 use smsq_message::phone::may_be_written_as;
 use smsq_message::receipt::{Receipt, ReceiptPart, ReceiptState};
-use smsq_message::sms::{Acceptance, Class, Failure, Timestamp};
+use smsq_message::sms::{Acceptance, Class, Failure, State, Timestamp};
 use smsq_process::boxed;
 
 use super::awaiting::is_unknown;
@@ -680,7 +680,8 @@ async fn open_attempts(
     Ok(unknown.into_iter().chain(failed).map(proof).collect())
 }
 
-/// The attempts with these references of messages that have another one now, or that several providers may have.
+/// The attempts with these references of messages that have another one now, or that several providers may have, or
+/// that the provider did not list.
 async fn refused_attempts(
     connection: &mut Connection,
     references: &[String],
@@ -704,6 +705,22 @@ async fn refused_attempts(
         return Ok(Vec::new());
     }
     let ids = in_list(found.iter().map(|attempt| attempt.sms_id));
+    let sending: Vec<(i64, Option<LossyText>, Option<String>)> = sms::table
+        .filter(sms::id.eq_any(&ids))
+        .filter(sms::state.eq(State::Sending.code()))
+        .select((sms::id, sms::reference, sms::claimed_provider))
+        .kept()
+        .load(connection)
+        .await?;
+    // While the provider is asked again with the reference of such an attempt, a receipt may be about either: what the
+    // request that runs ends with decides.
+    found.retain(|attempt| {
+        !sending.iter().any(|(id, reference, provider)| {
+            *id == attempt.sms_id
+                && reference.as_ref().map(|reference| &reference.text) == attempt.reference.as_ref()
+                && provider.as_ref() == Some(&attempt.provider)
+        })
+    });
     let mut phones: HashMap<i64, String> = HashMap::new();
     /// A query for each table, because MySQL reads all rows of a view.
     macro_rules! phones_in {
