@@ -60,7 +60,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// The number of PostgreSQL's advisory lock in the database, "smsq" in ASCII.
 const LOCK_NUMBER: u32 = u32::from_be_bytes(*b"smsq");
 /// The name of MySQL's lock. Its server has one name for all databases, of at most 64 characters.
-const LOCK_NAME: &str = "concat('smsq ', sha1(lower(database())))";
+const LOCK_NAME: &str = "concat('smsq ', sha2(lower(database()), 224))";
 /// The row of MySQL's history that says that the tables are being created: without it and without a version, tables are
 /// not those of smsq. It is the lock of a cluster, whose process is gone if it is older than a minute.
 const LOCK_VERSION: &str = "creating";
