@@ -237,10 +237,12 @@ async fn commits_wait_for_the_disk_behind_a_transaction_pooler() {
     let Some(db) = Database::if_there(Kind::Postgres) else {
         return;
     };
-    let name = db.url.rsplit_once('/').expect("a path").1.to_owned();
+    let (server, name) = db.url.rsplit_once('/').expect("a path");
     let url = format!("{pooler}/{name}");
-    // Servers of tests may have another default.
-    db.run(&format!("ALTER DATABASE {name} SET synchronous_commit = on"));
+    // Servers of tests may have another default. A session in this database would stay in the pool, with the other one.
+    let set = format!("ALTER DATABASE {name} SET synchronous_commit = on");
+    db.kind.administer(server, &set).expect("set");
+    let name = name.to_owned();
     let store = match Store::open(&url, Access::Create).await {
         // One that does not keep prepared statements.
         Err(error) if error.kind() == StoreErrorKind::Pooler => return,

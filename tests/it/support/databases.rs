@@ -128,7 +128,7 @@ impl Kind {
     }
 
     /// Runs a statement in the server's own database.
-    fn administer(self, server: &str, sql: &str) -> Result<Vec<String>, String> {
+    pub(crate) fn administer(self, server: &str, sql: &str) -> Result<Vec<String>, String> {
         let database = match self {
             Self::Mysql => "mysql",
             Self::Sqlite | Self::Postgres => "postgres",
