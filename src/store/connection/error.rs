@@ -51,7 +51,15 @@ impl DatabaseError {
 /// Of diesel, which only makes SQL and reads values.
 impl From<diesel::result::Error> for DatabaseError {
     fn from(error: diesel::result::Error) -> Self {
-        Self::new(StoreErrorKind::Other, error.to_string())
+        // What is wrong with the value of a column is the cause of the error that names the column.
+        let reason = match &error {
+            diesel::result::Error::DeserializationError(value) => match value.source() {
+                Some(cause) => format!("{error}: {cause}"),
+                None => error.to_string(),
+            },
+            _ => error.to_string(),
+        };
+        Self::new(StoreErrorKind::Other, reason)
     }
 }
 

@@ -9,7 +9,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use diesel::dsl::min;
+use diesel::dsl::{min, sql};
 use diesel::sql_types::{BigInt, Nullable};
 use diesel::update;
 use smsq_lifecycle::batch::{self, Batches};
@@ -311,8 +311,8 @@ async fn declared_limits(
     let rows: Vec<(Option<i64>, Option<String>)> = worker::table
         .select((worker::id.nullable(), worker::limits.nullable()))
         .union_all(
-            suppression::table
-                .select((None::<i64>.into_sql::<Nullable<BigInt>>(), min(suppression::phone))),
+            // Not a parameter, which MySQL would take for a text.
+            suppression::table.select((sql::<Nullable<BigInt>>("NULL"), min(suppression::phone))),
         )
         .kept()
         .load(connection)
