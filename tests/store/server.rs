@@ -198,7 +198,10 @@ async fn transaction_is_repeated_after_a_lost_connection() {
 async fn lost_idle_connections_are_replaced() {
     on_every_server(async |queue| {
         let (spring, worker) = queue.queued_with_worker(2).await;
-        assert!(queue.db.end_sessions() > 0);
+        // A pooler may have ended the idle ones.
+        while queue.db.end_sessions() == 0 {
+            queue.store.now().await.expect("an instant");
+        }
         let claimed = queue.claim(worker.id, spring, 2).await;
         assert_eq!(claimed.len(), 2);
         let beat = queue
