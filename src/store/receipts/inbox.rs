@@ -705,20 +705,23 @@ async fn refused_attempts(
         return Ok(Vec::new());
     }
     let ids = in_list(found.iter().map(|attempt| attempt.sms_id));
-    let sending: Vec<(i64, Option<LossyText>, Option<String>)> = sms::table
+    let rows: Vec<(i64, Option<LossyText>, Option<String>)> = sms::table
         .filter(sms::id.eq_any(&ids))
         .filter(sms::state.eq(State::Sending.code()))
         .select((sms::id, sms::reference, sms::claimed_provider))
         .kept()
         .load(connection)
         .await?;
+    let text = |reference: Option<LossyText>| reference.map(|reference| reference.text);
+    let sending: HashMap<i64, (Option<String>, Option<String>)> = rows
+        .into_iter()
+        .map(|(id, reference, provider)| (id, (text(reference), provider)))
+        .collect();
     // While the provider is asked again with the reference of such an attempt, a receipt may be about either: what the
     // request that runs ends with decides.
     found.retain(|attempt| {
-        !sending.iter().any(|(id, reference, provider)| {
-            *id == attempt.sms_id
-                && reference.as_ref().map(|reference| &reference.text) == attempt.reference.as_ref()
-                && provider.as_ref() == Some(&attempt.provider)
+        sending.get(&attempt.sms_id).is_none_or(|(reference, provider)| {
+            *reference != attempt.reference || provider.as_ref() != Some(&attempt.provider)
         })
     });
     let mut phones: HashMap<i64, String> = HashMap::new();
